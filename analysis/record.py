@@ -1,0 +1,244 @@
+"""The run-folder format: what the harness writes and the analysis reads.
+
+Standard library only, so that the harness can import it without pandas.
+
+An experiment folder holds::
+
+    experiment.yml      the file as the user wrote it
+    experiment.json     ExperimentRecord: the resolved experiment and its plan
+    runs/NNN-<levels>-rep<k>/
+        run.json        RunRecord
+        response_times/<process>.csv    RESPONSE_TIME_COLUMNS, one file a Locust process
+        response_times/<process>.json   what that process knows of itself (ProcessRecord)
+        usage.csv       USAGE_COLUMNS
+        locust/         Locust's own CSV files and log
+        server/         the server's logs
+        configuration/  the rendered configuration, secrets redacted
+
+A run is written under ``<name>.partial`` and renamed when it is whole. A folder still called ``.partial`` was interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+SCHEMA_VERSION = 1
+
+RESPONSE_TIME_COLUMNS = ("second", "endpoint", "outcome", "clock", "bucket_us", "count")
+"""Histograms, tidy, without repeated rows but in any order.
+
+second     whole Unix second in which the response was complete (int)
+endpoint   Locust's request type and name, "POST /v3/auth/tokens"
+outcome    "success", or the failure in words, "401 Unauthorized"
+clock      "response" (from the intended start), "service" (from the actual start), or
+           "both" in the closed model, where the two are the same number
+bucket_us  the bucket's representative value, whole microseconds; within 0.5 % of every value counted in it
+count      responses
+"""
+
+USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
+"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
+
+EXPERIMENT_FILE = "experiment.json"
+RUN_FILE = "run.json"
+RUNS_FOLDER = "runs"
+PARTIAL_SUFFIX = ".partial"
+
+Level = str | int | float | bool | None
+Treatment = dict[str, Level]
+
+
+class RecordError(Exception):
+    """A folder or file that is not what this format says: what, where, what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """A half-open interval of whole Unix seconds, [start_unix_s, end_unix_s)."""
+
+    start_unix_s: int
+    end_unix_s: int
+
+    @property
+    def length_s(self) -> int:
+        """Length in seconds."""
+        return self.end_unix_s - self.start_unix_s
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
+    """One row of the plan: its place in the order, and what is varied."""
+
+    number: int
+    block: int
+    replicate: int
+    treatment: Treatment
+    folder: str
+    server_number: int
+    """Runs with the same server_number share one started server."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentRecord:
+    """experiment.json: everything the report needs to know about the plan."""
+
+    name: str
+    question: str
+    workload: str
+    factors: dict[str, list[Level]]
+    """Dotted path to its levels; an empty dict means one treatment."""
+    baseline: Treatment
+    """Levels that mark the baseline; factors it does not name take the same level on both sides."""
+    primary: dict[str, Any]
+    """{"metric": "throughput", "at": {path: level}}: what the verdict is about."""
+    margin: float
+    """Differences within 1 ± margin are "same"; 0.05 by default."""
+    held_constant: dict[str, Any]
+    """The rest of server, options, dataset and load: dotted path to value."""
+    notes: list[str]
+    """Plain sentences for the report's first page: how the server differs from what its makers ship."""
+    timing: dict[str, float]
+    """warm_up_s and steady_state_s."""
+    replicates: int
+    order: dict[str, Any]
+    """policy, seed, server."""
+    source: dict[str, str] | None
+    overrides: list[str]
+    """"--set" changes, PATH=VALUE, as given."""
+    plan: list[PlannedRun]
+    created_unix_s: float
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """run.json: one run, self-describing."""
+
+    experiment: str
+    number: int
+    block: int
+    replicate: int
+    treatment: Treatment
+    workload: str
+    status: str
+    """"complete" or "failed"; a failed run is reported and excluded."""
+    reason: str | None
+    """Why it failed: one sentence."""
+    windows: dict[str, Window]
+    """"warm_up" and "steady_state"; empty when the run failed before them."""
+    load: dict[str, Any]
+    """model, users, processes, …"""
+    server: dict[str, Any]
+    """system, configuration, parameters, version, configuration_sha256."""
+    environment: dict[str, Any]
+    locust: dict[str, Any]
+    """command (argv without secrets), exit_code, facts (what the locustfile found out, token_format for one)."""
+    files: dict[str, Any]
+    """Role to path or list of paths, relative to the run folder: response_times, processes, usage, locust, server_logs,
+    configuration."""
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessRecord:
+    """response_times/<process>.json: written by the locustfile, with its own code (it imports nothing from here)."""
+
+    process: str
+    pid: int
+    model: str
+    """"closed": response and service time coincide. "open": they do not."""
+    relative_error: float
+    test_start_unix_s: float | None
+    spawning_complete_unix_s: float | None
+    test_stop_unix_s: float | None
+    facts: dict[str, Any]
+    schema_version: int = SCHEMA_VERSION
+
+
+def write_experiment(folder: Path, record: ExperimentRecord) -> None:
+    """Write experiment.json into `folder`."""
+    _write_json(folder / EXPERIMENT_FILE, dataclasses.asdict(record))
+
+
+def read_experiment(folder: Path) -> ExperimentRecord:
+    """Read experiment.json of `folder`.
+
+    Raises RecordError where it is missing, damaged, or of a later schema.
+    """
+    data = _read_json(folder / EXPERIMENT_FILE)
+    data["plan"] = [_build(PlannedRun, row, folder / EXPERIMENT_FILE) for row in data.get("plan", [])]
+    return _build(ExperimentRecord, data, folder / EXPERIMENT_FILE)
+
+
+def write_run(folder: Path, record: RunRecord) -> None:
+    """Write run.json into `folder`."""
+    _write_json(folder / RUN_FILE, dataclasses.asdict(record))
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read run.json of `folder`; raises RecordError as read_experiment does."""
+    path = folder / RUN_FILE
+    data = _read_json(path)
+    data["windows"] = {name: _build(Window, window, path) for name, window in data.get("windows", {}).items()}
+    return _build(RunRecord, data, path)
+
+
+def read_process(path: Path) -> ProcessRecord:
+    """Read one response_times/<process>.json; raises RecordError as read_experiment does."""
+    return _build(ProcessRecord, _read_json(path), path)
+
+
+def run_folders(experiment: Path) -> list[Path]:
+    """Folders of whole runs, in plan order. Interrupted (.partial) folders are left out."""
+    runs = experiment / RUNS_FOLDER
+    if not runs.is_dir():
+        return []
+    return sorted(f for f in runs.iterdir() if f.is_dir() and not f.name.endswith(PARTIAL_SUFFIX))
+
+
+def finish_run(partial: Path) -> Path:
+    """Rename a .partial folder to its final name, and return that. An existing folder is never replaced.
+
+    Raises RecordError where the final name is taken.
+    """
+    final = partial.with_name(partial.name.removesuffix(PARTIAL_SUFFIX))
+    if final.exists():
+        raise RecordError(f"{final} exists already; nothing is overwritten. Use another output folder.")
+    partial.rename(final)
+    return final
+
+
+Record = TypeVar("Record")
+
+
+def _build(kind: type[Record], data: dict[str, Any], path: Path) -> Record:
+    version = data.get("schema_version", SCHEMA_VERSION)
+    if version > SCHEMA_VERSION:
+        raise RecordError(f"{path}: schema version {version}, and this program reads up to {SCHEMA_VERSION}. Update it.")
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    try:
+        return kind(**{name: value for name, value in data.items() if name in names})
+    except TypeError as error:
+        raise RecordError(f"{path}: not a {kind.__name__} ({error}). The file is damaged or hand-edited.") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecordError(f"{path}: no such file. Is this a result folder of `python -m harness run`?") from error
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read ({error}).") from error
+    if not isinstance(data, dict):
+        raise RecordError(f"{path}: not a JSON object. The file is damaged or hand-edited.")
+    return data
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
