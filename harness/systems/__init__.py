@@ -1,0 +1,34 @@
+"""One module a system: what to install, how to prepare it, which processes it is, when it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pydantic
+
+from harness.configuration import Configuration, Value
+from harness.server import Server
+from harness.systems import keystone
+
+Report = Callable[[str], None]
+
+
+class System(Protocol):
+    """What a module of this package has."""
+
+    @property
+    def Dataset(self) -> type[pydantic.BaseModel]:  # noqa: N802, a class of the module
+        """The keys of the experiment's `dataset`."""
+
+    def prepare(self, parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:
+        """Install the system and build its prepared state, unless both exist; return the state's folder."""
+
+    def server(
+        self, prepared: Path, scratch: Path, configuration: Configuration, parameters: dict[str, Value]
+    ) -> Server:
+        """Copy the prepared state into `scratch` and describe the server to start there."""
+
+
+SYSTEMS: dict[str, System] = {"keystone": keystone}

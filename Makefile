@@ -1,0 +1,20 @@
+# Each target sets up what it needs in .venv/ and .servers/. A Python other than python3: make PYTHON=python3.12 demo
+PYTHON ?= python3
+
+.PHONY: demo test lint clean
+
+demo:
+	@$(PYTHON) -m harness.install locust keystone
+	@.venv/bin/python -m harness run configs/experiments/keystone-processes.yml
+
+test:
+	@$(PYTHON) -m harness.install tests keystone
+	@.venv/bin/python -m pytest
+
+lint:
+	@$(PYTHON) -m harness.install tests
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy analysis harness locustfiles
+
+# Results stay: they took long to make.
+clean:
+	rm -rf .venv .servers .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,200 @@
+"""python -m harness: validate, plan and run experiments. The only place that prints or exits."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from analysis import record
+from analysis.record import PlannedRun, RecordError, RunRecord
+from harness import runner
+from harness.experiment import ExperimentError, ExperimentFile
+from harness.install import REPOSITORY, InstallError
+from harness.load import LoadError
+from harness.plan import duration_s, plan, short_names
+from harness.progress import Display
+from harness.server import ServerError
+from harness.validate import read, remarks
+
+USAGE, INVALID = 2, 4
+
+app = typer.Typer(
+    help="Run experiments: real servers, started fresh, driven by Locust, recorded run by run.",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+File = Annotated[Path, typer.Argument(help="an experiment: configs/experiments/NAME.yml", show_default=False)]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="change a value; may be repeated")]
+
+
+class UsageError(Exception):
+    """The command line asks for something that makes no sense."""
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM. Not an Exception, so that nothing but the end of the program takes it for one."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+
+
+@app.command()
+def validate(file: File, changes: Set = None) -> None:
+    """Check an experiment file; print everything that is wrong with it."""
+    experiment = read(file, tuple(changes or ()))
+    out.print(
+        f"{file}: valid, {len(experiment.treatments())} treatments x {experiment.experiment.replicates} replicates",
+        markup=False,
+    )
+    for remark in remarks(experiment.experiment):
+        out.print(f"note: {remark}", markup=False)
+
+
+@app.command("plan")
+def show_plan(file: File, changes: Set = None) -> None:
+    """Print the runs in their order, and how long they will take."""
+    experiment = read(file, tuple(changes or ()))
+    runs = plan(experiment.experiment)
+    out.print(_plan_table(experiment, runs))
+    out.print(
+        f"{len(runs)} runs on {len({r.server_number for r in runs})} servers, about {_minutes(duration_s(experiment.experiment, runs))}"
+    )
+    for remark in remarks(experiment.experiment):
+        out.print(f"note: {remark}", markup=False)
+
+
+@app.command()
+def run(
+    file: Annotated[
+        Path | None, typer.Argument(help="an experiment: configs/experiments/NAME.yml", show_default=False)
+    ] = None,
+    changes: Set = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="result folder; by default results/NAME/STAMP", show_default=False),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="do what is missing in this result folder", show_default=False)
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="print and write the comparison at the end")
+    ] = True,
+) -> None:
+    """Do the runs, then report. The exit status is that of `python -m analysis gate`."""
+    experiment, folder = _resumed(file, changes, output, resume) if resume else _fresh(file, changes, output)
+    planned = record.read_experiment(folder).plan
+    missing = [p for p in planned if not runner.is_complete(folder, p)]
+    err.print(
+        f"{len(missing)} runs, about {_minutes(duration_s(experiment.experiment, missing))}; results in {_short(folder)}",
+        markup=False,
+    )
+    for remark in remarks(experiment.experiment):
+        err.print(f"note: {remark}", markup=False)
+    with Display(experiment.experiment, missing, len(planned), err) as display:
+        outcomes = runner.run(experiment, folder, display)
+    err.print(_summary(outcomes), markup=False)
+    if report:
+        _analysis("report", folder)
+    sys.exit(_analysis("gate", folder))
+
+
+def _fresh(file: Path | None, changes: list[str] | None, output: Path | None) -> tuple[ExperimentFile, Path]:
+    if file is None:
+        raise UsageError("name an experiment file, or a folder with --resume")
+    experiment = read(file, tuple(changes or ()))
+    stamp = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
+    folder = output or REPOSITORY / "results" / experiment.name / stamp
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"{folder} exists already; nothing is overwritten. Name another --output, or use --resume {folder}"
+        )
+    (folder / record.RUNS_FOLDER).mkdir(parents=True)
+    (folder / "experiment.yml").write_text(experiment.text, encoding="utf-8")
+    record.write_experiment(folder, runner.describe(experiment))
+    return experiment, folder
+
+
+def _resumed(
+    file: Path | None, changes: list[str] | None, output: Path | None, folder: Path
+) -> tuple[ExperimentFile, Path]:
+    if file is not None or changes or output is not None:
+        raise UsageError("--resume goes on with what its folder says: leave out the file, --set and --output")
+    known = record.read_experiment(folder)
+    text = folder / "experiment.yml"
+    experiment = read(text, tuple(known.overrides))
+    if plan(experiment.experiment) != known.plan:
+        raise UsageError(
+            f"{text} no longer gives the plan in {folder}/experiment.json: it was edited after the runs began"
+        )
+    return dataclasses.replace(experiment, name=known.name), folder
+
+
+def _analysis(verb: str, folder: Path) -> int:
+    return subprocess.run([sys.executable, "-m", "analysis", verb, str(folder)], cwd=REPOSITORY, check=False).returncode
+
+
+def _plan_table(experiment: ExperimentFile, runs: list[PlannedRun]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("run", "block", "server", *short_names(experiment.experiment.factors)):
+        table.add_column(heading, justify="right")
+    for planned in runs:
+        cells = (planned.number, planned.block, planned.server_number, *planned.treatment.values())
+        table.add_row(*map(str, cells))
+    return table
+
+
+def _summary(outcomes: list[RunRecord]) -> str:
+    counts = Counter(outcome.status for outcome in outcomes)
+    return f"{counts['complete']} runs complete, {counts['failed']} failed"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{round(seconds)} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _short(folder: Path) -> Path:
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+
+
+def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    # One is enough: a second one must not break off the stopping of servers.
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _on_signal)
+    try:
+        app(standalone_mode=False)
+    except (ExperimentError, UsageError, RecordError) as error:
+        err.print(f"error: {error}", markup=False, soft_wrap=True)
+        return USAGE
+    except (InstallError, ServerError, LoadError) as error:
+        err.print(f"error: {error}", markup=False, soft_wrap=True)
+        return INVALID
+    except typer.Exit as error:
+        return error.exit_code
+    except Interrupted as interrupted:
+        err.print("interrupted; finished runs are kept, and `run --resume FOLDER` does the rest", markup=False)
+        return 128 + interrupted.signal_number
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""A server configuration: one folder of data under configs/servers/<system>/, with its parameters and templates."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pydantic
+import ruamel.yaml
+
+from harness.install import REPOSITORY
+
+SERVERS_FOLDER = REPOSITORY / "configs/servers"
+
+Value = str | int | float | bool
+
+
+class Parameter(pydantic.BaseModel):
+    """What one parameter may be: one of `values`, or a whole number between `minimum` and `maximum`."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    about: str
+    default: Value
+    values: list[Value] | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    shipped: Value | None = None
+    """What the server does when nobody configures it."""
+    note: str | None = None
+    """What to print in the report where the value is not the shipped one."""
+
+    def error(self, name: str, value: object) -> str | None:
+        """Why `value` is not allowed, or None."""
+        if self.values is not None:
+            if any(value == v and type(value) is type(v) for v in self.values):
+                return None
+            return (
+                f"{name}: {value!r} is not one of {', '.join(map(str, self.values))}{_did_you_mean(value, self.values)}"
+            )
+        if isinstance(value, int) and not isinstance(value, bool) and self._inside(value):
+            return None
+        return f"{name}: {value!r} is not a whole number from {self.minimum} to {self.maximum}"
+
+    def _inside(self, value: int) -> bool:
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+
+
+class Declaration(pydantic.BaseModel):
+    """configuration.yml."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    about: str
+    parameters: dict[str, Parameter]
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """A named configuration of a system, read from its folder."""
+
+    system: str
+    name: str
+    folder: Path
+    declaration: Declaration
+
+    def errors(self, parameters: dict[str, Any]) -> dict[str, str]:
+        """Parameter name to what is wrong with it; empty where all is right."""
+        declared = self.declaration.parameters
+        found = {}
+        for name, value in parameters.items():
+            if name not in declared:
+                found[name] = f"{name}: {self.system}/{self.name} has no such parameter{_did_you_mean(name, declared)}"
+            elif message := declared[name].error(name, value):
+                found[name] = message
+        return found
+
+    def complete(self, parameters: dict[str, Any]) -> dict[str, Value]:
+        """The parameters with the defaults filled in, in the order of the declaration."""
+        return {name: parameters.get(name, p.default) for name, p in self.declaration.parameters.items()}
+
+    def notes(self, values: dict[str, set[Value]]) -> list[str]:
+        """A sentence for each parameter that never or not always has the shipped value; `values` are all levels used."""
+        return [
+            f"{self.system} runs with {name} = {', '.join(map(str, sorted(values[name], key=str)))}, and ships with "
+            f"{p.shipped}. {p.note or ''}".strip()
+            for name, p in self.declaration.parameters.items()
+            if p.shipped is not None and name in values and values[name] != {p.shipped}
+        ]
+
+    def render(self, template: str, **variables: Any) -> str:
+        """Fill in a template: a path below the configuration's folder, or below the system's for shared files."""
+        loader = jinja2.FileSystemLoader([self.folder, self.folder.parent])
+        # Configuration files are not HTML: escaping would change them.
+        environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  # fmt: skip
+        return environment.get_template(template).render(**variables)
+
+    def overlays(self, parameters: dict[str, Value]) -> list[str]:
+        """The overlay templates that these values choose: overlays/<parameter>/<value>.conf.j2, or any.conf.j2."""
+        chosen = []
+        for name, value in parameters.items():
+            folder = self.folder.parent / "overlays" / name
+            for candidate in (f"{value}.conf.j2", "any.conf.j2"):
+                if (folder / candidate).is_file():
+                    chosen.append(f"overlays/{name}/{candidate}")
+                    break
+        return chosen
+
+
+def systems() -> list[str]:
+    """Names of the systems that have at least one configuration."""
+    return sorted({path.parent.parent.name for path in SERVERS_FOLDER.glob("*/*/configuration.yml")})
+
+
+def configurations(system: str) -> list[str]:
+    """Names of a system's configurations."""
+    return sorted(path.parent.name for path in SERVERS_FOLDER.glob(f"{system}/*/configuration.yml"))
+
+
+def read(system: str, name: str) -> Configuration:
+    """Read a configuration. Raises KeyError with a sentence where there is none of that name."""
+    if system not in systems():
+        raise KeyError(
+            f"there is no system {system!r}; there are: {', '.join(systems())}{_did_you_mean(system, systems())}"
+        )
+    if name not in (names := configurations(system)):
+        raise KeyError(
+            f"{system} has no configuration {name!r}; it has: {', '.join(names)}{_did_you_mean(name, names)}"
+        )
+    folder = SERVERS_FOLDER / system / name
+    data = ruamel.yaml.YAML(typ="safe").load(folder / "configuration.yml")
+    return Configuration(system, name, folder, Declaration.model_validate(data))
+
+
+def digest(texts: dict[str, str]) -> str:
+    """SHA-256 of rendered files (name to redacted text): equal for equal configurations."""
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
+
+
+def _did_you_mean(word: object, known: object) -> str:
+    return did_you_mean(str(word), [str(k) for k in known])  # type: ignore[attr-defined]
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """ "; did you mean X?" for the known word nearest to this one, else nothing."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""

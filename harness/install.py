@@ -1,0 +1,225 @@
+"""Environments and unpacked packages: no root, no system service, nothing outside the repository.
+
+Standard library only, because it is what installs everything else:
+
+    python3 -m harness.install locust keystone      # or: tests, for locust with the test tools
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SERVERS = REPOSITORY / ".servers"
+REQUIREMENTS = {"keystone": REPOSITORY / "configs/servers/keystone/requirements.txt"}
+OLDEST_PYTHON = (3, 11)
+
+Report = Callable[[str], None]
+
+
+class InstallError(Exception):
+    """Something could not be installed: what, where the log is, what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """A virtual environment that holds a server and nothing else."""
+
+    folder: Path
+    requirements: Path
+
+    def program(self, name: str) -> Path:
+        """Path of a program installed in it."""
+        return self.folder / "bin" / name
+
+    def version(self, package: str) -> str:
+        """The pinned version of a package in it; raises KeyError for one that is not pinned."""
+        pins = (line.partition("==") for line in self.requirements.read_text(encoding="utf-8").splitlines())
+        return {name.strip().lower(): version.strip() for name, _, version in pins}[package.lower()]
+
+
+def _silent(message: str) -> None:
+    """Report to nobody."""
+
+
+def environment(system: str, report: Report = _silent) -> Environment:
+    """The virtual environment of a system, installed first where it is missing or its pins have changed.
+
+    Raises InstallError.
+    """
+    requirements = REQUIREMENTS[system]
+    folder = SERVERS / "environments" / f"{system}-{_digest(requirements)}"
+    # The list is complete, so there is nothing to resolve.
+    _install(folder, folder.name, ["--no-deps", "-r", str(requirements)], system, report)
+    return Environment(folder, requirements)
+
+
+def locust_environment(tests: bool, report: Report = _silent) -> None:
+    """.venv, from which Locust, the harness and the analysis run; with the test tools where `tests`.
+
+    Raises InstallError.
+    """
+    runtime, dev, pins = (REPOSITORY / name for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt"))
+    with_tests = f"tests-{_digest(runtime, dev, pins)}"
+    if tests or _is_complete(REPOSITORY / ".venv", with_tests):
+        _install(REPOSITORY / ".venv", with_tests, ["-r", str(dev)], "locust and the test tools", report)
+    else:
+        _install(REPOSITORY / ".venv", f"runtime-{_digest(runtime, pins)}", ["-r", str(runtime)], "locust", report)
+
+
+def _is_complete(folder: Path, mark: str) -> bool:
+    try:
+        return (folder / ".complete").read_text(encoding="utf-8") == mark
+    except OSError:
+        return False
+
+
+def _install(folder: Path, mark: str, arguments: list[str], what: str, report: Report) -> None:
+    """Make a virtual environment at `folder`, unless it carries this mark."""
+    with locked(SERVERS / "environments" / folder.name.lstrip(".")):
+        if _is_complete(folder, mark):
+            return
+        report(f"installing {what}")
+        shutil.rmtree(folder, ignore_errors=True)
+        log = _log(folder)
+        log.unlink(missing_ok=True)
+        _run([sys.executable, "-m", "venv", str(folder)], log)
+        pip = [str(folder / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        _run([*pip, "--progress-bar", "off", *arguments], log)
+        (folder / ".complete").write_text(mark, encoding="utf-8")
+
+
+def _log(folder: Path) -> Path:
+    return SERVERS / "environments" / f"{folder.name.lstrip('.')}.log"
+
+
+def debian_packages(name: str, packages: Sequence[str], report: Report = lambda message: None) -> Path:
+    """The folder into which Debian packages were unpacked: downloaded with a private package state, nothing installed.
+
+    Raises InstallError, also where there is no apt-get.
+    """
+    root = SERVERS / "packages" / name
+    with locked(root):
+        if not (root / ".complete").exists():
+            if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+                raise InstallError(
+                    f"{name} comes from Debian's packages, and this machine has no apt-get. "
+                    f"Choose a configuration that does without {name}."
+                )
+            report(f"unpacking {name} from Debian's packages")
+            shutil.rmtree(root, ignore_errors=True)
+            _unpack(root, packages)
+            (root / ".complete").touch()
+    return root / "root"
+
+
+def _unpack(root: Path, packages: Sequence[str]) -> None:
+    for folder in ("state/lists/partial", "cache/archives/partial", "debs", "root"):
+        (root / folder).mkdir(parents=True)
+    log = root / "apt.log"
+    options = [
+        *("-o", f"Dir::State={root}/state", "-o", f"Dir::State::lists={root}/state/lists"),
+        *("-o", "Dir::State::status=/var/lib/dpkg/status", "-o", f"Dir::Cache={root}/cache"),
+        *("-o", f"Dir::Cache::archives={root}/cache/archives", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="),
+    ]
+    _run(["apt-get", *options, "-q", "update"], log)
+    _run(["apt-get", *options, "-q", "download", *packages], log, root / "debs")
+    for package in sorted((root / "debs").glob("*.deb")):
+        _run(["dpkg", "-x", str(package), str(root / "root")], log)
+    shutil.rmtree(root / "state")
+    shutil.rmtree(root / "debs")
+
+
+def library_path(root: Path) -> str:
+    """LD_LIBRARY_PATH for programs unpacked under `root`, whatever the architecture's folder is called."""
+    libraries = [folder for base in ("usr/lib", "lib") for folder in sorted((root / base).glob("*-linux-gnu*"))]
+    return ":".join(str(folder) for folder in libraries)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock beside `folder`: two harnesses at once must not both build it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(*requirements: Path) -> str:
+    python = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+    return hashlib.sha256(python.encode() + b"".join(path.read_bytes() for path in requirements)).hexdigest()[:12]
+
+
+def _run(command: list[str], log: Path, folder: Path | None = None) -> None:
+    with log.open("a", encoding="utf-8") as output:
+        status = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=folder, check=False,
+            env={**os.environ, "PIP_USER": "0"},
+        ).returncode  # fmt: skip
+    if status != 0:
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+        raise InstallError(
+            f"`{' '.join(command[:4])} …` failed with status {status}: {' | '.join(last) or 'it printed nothing'}. "
+            f"The whole log is {log}. Check the network and the disk, then run the same command again."
+        )
+
+
+def install(names: Sequence[str], report: Report) -> None:
+    """Install several environments at the same time, saying every few seconds how far each is.
+
+    Raises InstallError.
+    """
+    tasks: dict[str, Callable[[], object]] = {
+        "locust": lambda: locust_environment(False, report),
+        "tests": lambda: locust_environment(True, report),
+        **{name: lambda name=name: environment(name, report) for name in REQUIREMENTS},  # type: ignore[misc]
+    }
+    if unknown := [name for name in names if name not in tasks]:
+        raise InstallError(f"there is no {unknown[0]!r} to install; there are: {', '.join(tasks)}")
+    began = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        pending = {pool.submit(tasks[name]): name for name in names}
+        while pending:
+            done, _ = concurrent.futures.wait(pending, timeout=5, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                pending.pop(future)
+                future.result()
+            if pending and not done:
+                report(_progress(list(pending.values()), time.monotonic() - began))
+
+
+def _progress(names: Sequence[str], elapsed_s: float) -> str:
+    """How many of the pinned packages pip has collected, and how long the rest will take at that pace."""
+    wanted = found = 0
+    for name in names:
+        requirements = REQUIREMENTS.get(name, REPOSITORY / "constraints.txt")
+        folder = SERVERS / "environments" / f"{name}-{_digest(requirements)}" if name in REQUIREMENTS else REPOSITORY / ".venv"
+        log = _log(folder)
+        wanted += len(re.findall(r"^[\w.-]+==", requirements.read_text(encoding="utf-8"), re.MULTILINE))
+        found += len(re.findall(r"^Collecting ", log.read_text(encoding="utf-8") if log.exists() else "", re.MULTILINE))
+    # Collecting takes about two thirds of the time, unpacking the rest.
+    known_pace = wanted / 4 < found < wanted
+    total_s = max(60.0, 1.5 * elapsed_s * wanted / found if known_pace else elapsed_s + 10)
+    left_s = total_s - elapsed_s
+    return f"  {min(found, wanted)} of {wanted} packages collected, about {left_s:.0f} s left"
+
+
+if __name__ == "__main__":  # the one room besides __main__.py that prints: it runs before anything is installed
+    if sys.version_info < OLDEST_PYTHON:
+        sys.exit(f"error: this needs Python 3.11 or later, and python3 is {sys.version.split()[0]}. Try: make PYTHON=python3.12 …")
+    try:
+        install(sys.argv[1:], report=lambda message: print(message, file=sys.stderr, flush=True))  # noqa: T201
+    except InstallError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,160 @@
+"""One run → a Locust command line (pure); then run it with a deadline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from analysis.record import ProcessRecord, RecordError, Window, read_process
+from harness.experiment import Experiment
+from harness.install import REPOSITORY
+from harness.server import Target, end_group, free_port, last_words
+
+SPARE_S = 2
+"""Locust runs this much longer than warm-up and steady state: spawning takes a moment, and windows begin on whole seconds."""
+STOP_TIMEOUT_S = 30
+START_AND_STOP_S = 60
+POLL_S = 0.1
+KILL_GRACE_S = 1.0
+"""An interrupted Locust would wait for its requests in flight; nobody needs them any more."""
+
+
+class LoadError(Exception):
+    """The load generator failed: what, where its log is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """Where a run's Locust writes to."""
+
+    response_times: Path
+    csv_prefix: Path
+    log: Path
+
+
+def files(run_folder: Path) -> Files:
+    """The files of Locust below a run folder."""
+    return Files(run_folder / "response_times", run_folder / "locust" / "locust", run_folder / "locust" / "locust.log")
+
+
+def command(
+    experiment: Experiment, target: Target, output: Files, seed: int, port: Callable[[], int] = free_port
+) -> list[str]:
+    """The argv of Locust for one run. Pure but for `port`, which is asked only where worker processes need a master."""
+    load, timing = experiment.load, experiment.timing
+    options: dict[str, object] = {
+        "host": target.url,
+        "users": load.users,
+        "spawn-rate": load.users,
+        "run-time": f"{timing.warm_up + timing.steady_state + SPARE_S:g}s",
+        "stop-timeout": STOP_TIMEOUT_S,
+        # Failures are results, not a broken run: only a generator that breaks may end with another status.
+        "exit-code-on-error": 0,
+        "csv": output.csv_prefix,
+        "logfile": output.log,
+        "response-times": output.response_times,
+        "seed": seed,
+        "think-time": f"{load.think_time:g}",
+        **target.options,
+        **{key.replace("_", "-"): value for key, value in experiment.options.get(experiment.workload, {}).items()},
+    }
+    if load.processes > 1:
+        master_port = port()
+        options |= {"processes": load.processes, "master-bind-host": "127.0.0.1", "master-bind-port": master_port}
+        options |= {"master-host": "127.0.0.1", "master-port": master_port}
+    flags = ["--headless", "--only-summary", "--csv-full-history"]
+    locustfile = REPOSITORY / "locustfiles" / f"{experiment.workload}.py"
+    start = [sys.executable, "-m", "locust", "-f", str(locustfile), *flags]
+    return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+def environment(target: Target, inherited: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Locust's environment: ours without anything that would configure Locust or OpenStack behind the experiment's back.
+
+    HOME points to an empty folder, because Locust reads ~/.locust.conf and openstacksdk ~/.config/openstack.
+    """
+    kept = {k: v for k, v in inherited.items() if not k.startswith(("LOCUST_", "OS_"))}
+    return {**kept, **target.environment, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
+
+
+def run(  # noqa: PLR0913, a process, its surroundings, and who watches it
+    argv: list[str],
+    variables: dict[str, str],
+    output: Files,
+    expected_s: float,
+    check: Callable[[], None],
+    started: Callable[[int], None],
+) -> int:
+    """Run Locust to its end, and return its exit status. `check` is asked meanwhile and raises where waiting is of no use.
+
+    Raises LoadError where it overruns expected_s by START_AND_STOP_S + STOP_TIMEOUT_S. Whatever happens, no process is left.
+    """
+    for folder in (output.csv_prefix.parent, output.response_times):
+        folder.mkdir(parents=True, exist_ok=True)
+    limit_s = expected_s + START_AND_STOP_S + STOP_TIMEOUT_S
+    deadline = time.monotonic() + limit_s
+    with (output.log.parent / "console.log").open("wb") as console:
+        locust = subprocess.Popen(
+            argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            started(locust.pid)
+            while locust.poll() is None:
+                check()
+                if time.monotonic() > deadline:
+                    raise LoadError(f"Locust did not end within {limit_s:.0f} s: {last_words(output.log)}")
+                time.sleep(POLL_S)
+        finally:
+            end_group(locust, KILL_GRACE_S)
+    return locust.returncode
+
+
+def processes(output: Files) -> list[ProcessRecord]:
+    """What each Locust process that ran users says of itself.
+
+    Raises LoadError where there is none.
+    """
+    try:
+        found = [read_process(path) for path in sorted(output.response_times.glob("*.json"))]
+    except RecordError as error:
+        raise LoadError(str(error)) from error
+    if not found:
+        raise LoadError(f"Locust recorded no response times: {last_words(output.log.parent / 'console.log')}")
+    return found
+
+
+def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: float) -> dict[str, Window]:
+    """Warm-up and steady state of a run in whole Unix seconds, from what its processes recorded.
+
+    The steady state begins with the first whole second that lies warm_up_s after the last process had spawned its users.
+    Raises LoadError where the load ended before the steady state did.
+    """
+    spawned = [r.spawning_complete_unix_s for r in records if r.spawning_complete_unix_s is not None]
+    begun = [r.test_start_unix_s for r in records if r.test_start_unix_s is not None]
+    if len(spawned) < len(records) or len(begun) < len(records):
+        raise LoadError("a Locust process never had all its users running")
+    start = _ceil(max(spawned) + warm_up_s)
+    end = start + int(steady_state_s)
+    stopped = [r.test_stop_unix_s for r in records if r.test_stop_unix_s is not None]
+    if len(stopped) < len(records):
+        raise LoadError("a Locust process was lost before the end of the run")
+    if min(stopped) < end:
+        raise LoadError(
+            f"the load ended {end - min(stopped):.1f} s before the steady state did: starting the users took too long"
+        )
+    return {"warm_up": Window(int(min(begun)), start), "steady_state": Window(start, end)}
+
+
+def _ceil(value: float) -> int:
+    return int(value) + (value > int(value))
+
+
+def inherited_environment() -> dict[str, str]:
+    """The harness's own environment."""
+    return dict(os.environ)

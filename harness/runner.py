@@ -1,0 +1,316 @@
+"""The loop: server → dataset → warm-up → steady state → record, for every run of the plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from analysis import record
+from analysis.record import ExperimentRecord, PlannedRun, RunRecord
+from harness import configuration, load
+from harness.configuration import Value
+from harness.environment import environment
+from harness.experiment import Experiment, ExperimentFile
+from harness.load import LoadError
+from harness.plan import plan
+from harness.sampler import Sampler
+from harness.server import Running, ServerError, last_words, running, scratch_folder
+from harness.systems import SYSTEMS
+
+TEXT_LIMIT_BYTES = 50_000_000
+
+
+class Watcher(Protocol):
+    """Who wants to know how far it is."""
+
+    def says(self, message: str) -> None:
+        """Something is being done that takes a while."""
+
+    def server_ready(self, up: Running) -> None:
+        """A server is up."""
+
+    def run_starts(self, run: PlannedRun) -> None:
+        """A run begins."""
+
+    def run_ends(self, run: PlannedRun, outcome: RunRecord) -> None:
+        """A run is recorded, complete or failed."""
+
+
+def describe(file: ExperimentFile) -> ExperimentRecord:
+    """experiment.json for this file, its plan included."""
+    experiment = file.experiment
+    values = _values(file)
+    return ExperimentRecord(
+        name=file.name,
+        question=experiment.question,
+        workload=experiment.workload,
+        factors=experiment.factors,
+        baseline=experiment.baseline,
+        primary={"metric": experiment.primary.metric, "at": experiment.primary.at},
+        margin=experiment.primary.margin,
+        held_constant={
+            path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
+        },
+        notes=_notes(experiment, values),
+        timing={"warm_up_s": experiment.timing.warm_up, "steady_state_s": experiment.timing.steady_state},
+        replicates=experiment.replicates,
+        order=experiment.order.model_dump(),
+        source=experiment.source.model_dump() if experiment.source else None,
+        overrides=list(file.overrides),
+        plan=plan(experiment),
+        created_unix_s=time.time(),
+    )
+
+
+def _values(file: ExperimentFile) -> dict[str, set[Any]]:
+    """Dotted path of everything that stays or varies to the values that it has in this experiment."""
+    values: dict[str, set[Any]] = {}
+    for treatment in file.treatments():
+        experiment = file.at(treatment)
+        server = experiment.server
+        flat = {
+            "workload": experiment.workload,
+            "server.system": server.system,
+            "server.configuration": server.configuration,
+        }
+        chosen = configuration.read(server.system, server.configuration).complete(dict(server.parameters))
+        parts: dict[str, dict[str, Any]] = {
+            "server.parameters": chosen,
+            "dataset": experiment.dataset,
+            **_options(experiment),
+        }
+        flat |= {f"{part}.{key}": value for part, given in parts.items() for key, value in given.items()}
+        flat |= {f"load.{key}": value for key, value in experiment.load.model_dump(exclude_none=True).items()}
+        for path, value in flat.items():
+            values.setdefault(path, set()).add(value)
+    return values
+
+
+def _options(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    return {f"options.{workload}": dict(given) for workload, given in experiment.options.items()}
+
+
+def _notes(experiment: Experiment, values: dict[str, set[Any]]) -> list[str]:
+    prefix = "server.parameters."
+    used = {path.removeprefix(prefix): v for path, v in values.items() if path.startswith(prefix)}
+    return configuration.read(experiment.server.system, experiment.server.configuration).notes(used)
+
+
+def run(file: ExperimentFile, folder: Path, watcher: Watcher) -> list[RunRecord]:
+    """Do every run of the plan that `folder` does not hold yet, and return the records of those done now.
+
+    A run that fails is recorded with its reason, and the next one begins.
+    Raises InstallError where a server cannot be installed: then no run could be done.
+    """
+    missing = [planned for planned in record.read_experiment(folder).plan if not is_complete(folder, planned)]
+    records: list[RunRecord] = []
+    for _, group in itertools.groupby(missing, key=lambda planned: planned.server_number):
+        waiting = list(group)
+        while waiting:
+            done = list(_on_one_server(file, folder, waiting, watcher))
+            records += done
+            waiting = waiting[len(done) :]
+    return records
+
+
+def is_complete(folder: Path, planned: PlannedRun) -> bool:
+    """Whether the run's folder exists and its record says "complete"."""
+    return any(record.read_run(found).status == "complete" for found in attempts(folder, planned))
+
+
+def attempts(folder: Path, planned: PlannedRun) -> list[Path]:
+    """The whole folders of a planned run: one, or more where it failed and was repeated by --resume."""
+    return [found for found in record.run_folders(folder) if found.name.split("+")[0] == planned.folder]
+
+
+def _on_one_server(
+    file: ExperimentFile, folder: Path, group: list[PlannedRun], watcher: Watcher
+) -> Iterator[RunRecord]:
+    """Runs that share a server, up to the one during which it died. At least one record comes out."""
+    experiment = file.at(group[0].treatment)
+    chosen = configuration.read(experiment.server.system, experiment.server.configuration)
+    parameters = chosen.complete(dict(experiment.server.parameters))
+    system = SYSTEMS[experiment.server.system]
+    came_up = False
+    watcher.says(f"starting {experiment.server.system} ({_words(group[0], experiment, parameters)})")
+    try:
+        prepared = system.prepare(parameters, dict(experiment.dataset), watcher.says)
+        with (
+            scratch_folder() as scratch,
+            running(lambda place: system.server(prepared, place, chosen, parameters), scratch) as up,
+        ):
+            came_up = True
+            watcher.server_ready(up)
+            for i, planned in enumerate(group):
+                one = _Run(file, file.at(planned.treatment), planned, folder, up, parameters, first=i == 0)
+                yield one.go(watcher, scratch)
+                up.check()
+    except ServerError as error:
+        if not came_up:  # then none of these runs can be done
+            for planned in group:
+                yield _never_started(file, planned, folder, parameters, str(error), watcher)
+
+
+def _words(planned: PlannedRun, experiment: Experiment, parameters: dict[str, Value]) -> str:
+    varied = [
+        path.removeprefix("server.parameters.") for path in planned.treatment if path.startswith("server.parameters.")
+    ]
+    return ", ".join([experiment.server.configuration, *(f"{name} {parameters[name]}" for name in varied)])
+
+
+def _never_started(  # noqa: PLR0913
+    file: ExperimentFile, planned: PlannedRun, folder: Path, parameters: dict[str, Value], reason: str, watcher: Watcher
+) -> RunRecord:
+    watcher.run_starts(planned)
+    experiment = file.at(planned.treatment)
+    partial = make_partial(folder, planned)
+    outcome = _record(file, experiment, planned, _server_facts(experiment, parameters, None), reason)
+    record.write_run(partial, outcome)
+    record.finish_run(partial)
+    watcher.run_ends(planned, outcome)
+    return outcome
+
+
+def make_partial(folder: Path, planned: PlannedRun) -> Path:
+    """A new .partial folder for a run. An earlier attempt keeps its folder; this one is called "…+2", "…+3"."""
+    runs = folder / record.RUNS_FOLDER
+    names = [planned.folder, *(f"{planned.folder}+{attempt}" for attempt in range(2, 1000))]
+    taken = {path.name.removesuffix(record.PARTIAL_SUFFIX) for path in runs.glob("*")}
+    partial = runs / (next(name for name in names if name not in taken) + record.PARTIAL_SUFFIX)
+    partial.mkdir(parents=True)
+    return partial
+
+
+def _record(  # noqa: PLR0913
+    file: ExperimentFile,
+    experiment: Experiment,
+    planned: PlannedRun,
+    server: dict[str, Any],
+    reason: str | None,
+    **measured: Any,
+) -> RunRecord:
+    nothing: dict[str, Any] = {"windows": {}, "locust": {}, "files": {}}
+    return RunRecord(
+        experiment=file.name,
+        number=planned.number,
+        block=planned.block,
+        replicate=planned.replicate,
+        treatment=planned.treatment,
+        workload=experiment.workload,
+        status="complete" if reason is None else "failed",
+        reason=reason,
+        load=experiment.load.model_dump(exclude_none=True),
+        server=server,
+        environment=environment(),
+        **{**nothing, **measured},
+    )
+
+
+def _server_facts(experiment: Experiment, parameters: dict[str, Value], up: Running | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "system": experiment.server.system,
+        "configuration": experiment.server.configuration,
+        "parameters": parameters,
+    }
+    if up is not None:
+        digest = configuration.digest(up.server.rendered)
+        facts |= {"version": up.server.version, "configuration_sha256": digest, "started_s": round(up.started_s, 2)}
+    return facts
+
+
+@dataclasses.dataclass
+class _Run:
+    """One run on a server that is up."""
+
+    file: ExperimentFile
+    experiment: Experiment
+    planned: PlannedRun
+    folder: Path
+    up: Running
+    parameters: dict[str, Value]
+    first: bool
+    """Whether the server has just been started for this run: its log then begins with the start."""
+
+    def go(self, watcher: Watcher, scratch: Path) -> RunRecord:
+        watcher.run_starts(self.planned)
+        partial = make_partial(self.folder, self.planned)
+        offsets = {p.name: 0 if self.first else p.log.stat().st_size for p in self.up.server.processes}
+        measured: dict[str, Any] = {}
+        reason = None
+        try:
+            self._load(partial, scratch, measured)
+        except (LoadError, ServerError) as error:
+            reason = str(error)
+        finally:
+            # An interrupted run leaves what it has, too, and never a secret.
+            self._keep_logs(partial, offsets)
+        server = _server_facts(self.experiment, self.parameters, self.up)
+        outcome = _record(self.file, self.experiment, self.planned, server, reason, files=_files(partial), **measured)
+        record.write_run(partial, outcome)
+        record.finish_run(partial)
+        watcher.run_ends(self.planned, outcome)
+        return outcome
+
+    def _load(self, partial: Path, scratch: Path, measured: dict[str, Any]) -> None:
+        output = load.files(partial)
+        seed = self.experiment.order.seed * 1000 + self.planned.block
+        argv = load.command(self.experiment, self.up.target, output, seed)
+        measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
+        home = scratch / "home"
+        home.mkdir(exist_ok=True)
+        variables = load.environment(self.up.target, load.inherited_environment(), home)
+        timing = self.experiment.timing
+        pids: dict[str, list[int]] = {"server": self.up.pids, "generator": []}
+        with Sampler(partial / "usage.csv", pids.__getitem__):
+            status = load.run(
+                argv, variables, output, timing.warm_up + timing.steady_state, self.up.check, pids["generator"].append
+            )
+        measured["locust"]["exit_code"] = status
+        if status != 0:
+            raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
+        processes = load.processes(output)
+        measured["locust"]["facts"] = {key: value for p in processes for key, value in p.facts.items()}
+        measured["windows"] = load.windows(processes, timing.warm_up, timing.steady_state)
+
+    def _keep_logs(self, partial: Path, offsets: dict[str, int]) -> None:
+        for name, text in self.up.server.rendered.items():
+            _write(partial / "configuration" / name, text, self.up.server.secrets)
+        for process in self.up.server.processes:
+            with process.log.open("rb") as log:
+                log.seek(offsets[process.name])
+                text = log.read(TEXT_LIMIT_BYTES).decode("utf-8", errors="replace")
+            _write(partial / "server" / process.log.name, text, self.up.server.secrets)
+        for path in (partial / "locust").glob("*"):
+            _write(path, path.read_text(encoding="utf-8", errors="replace"), self.up.server.secrets)
+
+
+def _write(path: Path, text: str, secrets: frozenset[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(redact(text, secrets), encoding="utf-8")
+
+
+def redact(text: str, secrets: frozenset[str]) -> str:
+    """`text` with every secret in it replaced."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "[redacted]")
+    return text
+
+
+def _files(partial: Path) -> dict[str, Any]:
+    """Files by role, relative to the run folder."""
+
+    def below(pattern: str) -> list[str]:
+        return sorted(str(path.relative_to(partial)) for path in partial.glob(pattern) if path.is_file())
+
+    return {
+        "response_times": below("response_times/*.csv"),
+        "processes": below("response_times/*.json"),
+        "usage": "usage.csv",
+        "locust": below("locust/*"),
+        "server_logs": below("server/*"),
+        "configuration": below("configuration/*"),
+    }

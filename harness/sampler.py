@@ -1,0 +1,81 @@
+"""CPU and memory of the server's and the load generator's process trees, sampled in a thread of the harness."""
+
+from __future__ import annotations
+
+import csv
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import psutil
+
+from analysis.record import USAGE_COLUMNS
+
+PERIOD_S = 0.5
+ROLES = ("server", "generator")
+
+
+class Sampler:
+    """Writes USAGE_COLUMNS rows while it is entered as a context.
+
+    CPU time is recorded as the counter that the kernel keeps for each process, so a late or missing sample loses nothing.
+    """
+
+    def __init__(self, file: Path, roots: Callable[[str], list[int]], period_s: float = PERIOD_S) -> None:
+        """`roots` gives the process ids of a role; their children, however deep, are sampled with them."""
+        self._file = file
+        self._roots = roots
+        self._period_s = period_s
+        self._known: dict[int, psutil.Process] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="sampler", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Open the file, then start sampling."""
+        self._output: IO[str] = self._file.open("w", newline="", encoding="utf-8")
+        self._rows = csv.writer(self._output)
+        self._rows.writerow(USAGE_COLUMNS)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take a last sample and close the file."""
+        self._stop.set()
+        self._thread.join()
+        self._output.close()
+
+    def _loop(self) -> None:
+        due = time.monotonic()
+        while True:
+            self.sample()
+            due = max(due + self._period_s, time.monotonic())
+            if self._stop.wait(due - time.monotonic()):
+                return
+
+    def sample(self) -> None:
+        """One row for each process that is alive."""
+        now = time.time()
+        for role in ROLES:
+            for process in self._processes(role):
+                try:
+                    with process.oneshot():
+                        cpu, rss, name = process.cpu_times(), process.memory_info().rss, process.name()
+                except psutil.Error:
+                    continue  # it has just ended
+                self._rows.writerow([f"{now:.3f}", role, process.pid, name, f"{cpu.user + cpu.system:.2f}", rss])
+        self._output.flush()
+
+    def _processes(self, role: str) -> list[psutil.Process]:
+        found: list[psutil.Process] = []
+        for pid in self._roots(role):
+            try:
+                root = self._known.setdefault(pid, psutil.Process(pid))
+                found += [root, *root.children(recursive=True)]
+            except psutil.Error:
+                continue  # it has just ended
+        return found

@@ -1,0 +1,238 @@
+"""Read an experiment and hold it against what exists: workloads, server configurations, datasets, metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from analysis.record import METRICS, Level
+from harness import configuration
+from harness.configuration import Configuration, did_you_mean
+from harness.experiment import (
+    Document,
+    Experiment,
+    ExperimentError,
+    ExperimentFile,
+    Keys,
+    ParsedFile,
+    Problem,
+    factor_levels,
+    shape_problems,
+    substitute,
+)
+from harness.install import REPOSITORY
+from harness.systems import SYSTEMS
+
+LOCUSTFILES = REPOSITORY / "locustfiles"
+FREE_FACTORS = ("workload", "server.configuration", "load.users", "load.processes", "load.think_time")
+
+Found = Iterator[tuple[Keys, str]]
+
+
+def read(path: Path, overrides: tuple[str, ...] = ()) -> ExperimentFile:
+    """Read and check an experiment file.
+
+    Raises ExperimentError with every problem in it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ExperimentError(path, [Problem(1, f"cannot be read: {reason}")]) from error
+    parsed = ParsedFile(path, text, overrides)
+    _name_null_caches(parsed.document)
+    factors = factor_levels(parsed.document)
+    document = substitute(parsed.document, {factor: levels[0] for factor, levels in factors.items()})
+    problems = [parsed.problem(keys, message) for keys, message in _problems(document, factors)]
+    if problems:
+        raise ExperimentError(path, problems)
+    return ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document))
+
+
+def workloads() -> list[str]:
+    """Names of the locustfiles; those that begin with an underscore are not workloads."""
+    return sorted(p.stem for p in LOCUSTFILES.glob("*.py") if not p.name.startswith("_"))
+
+
+def _problems(document: Document, factors: dict[str, list[Level]]) -> Found:
+    yield from shape_problems(document)
+    yield from _existence_problems(document)
+    yield from _factor_problems(document, factors)
+    yield from _selection_problems(document, factors)
+
+
+def _name_null_caches(document: Document) -> None:
+    """YAML reads an unquoted `null` as nothing; as a parameter's value it is the word."""
+    parameters = _mapping(document, "server", "parameters")
+    for name, value in parameters.items():
+        parameters[name] = "null" if value is None else value
+    for path, levels in _mapping(document, "factors").items():
+        if path.startswith("server.parameters.") and isinstance(levels, list):
+            levels[:] = ["null" if level is None else level for level in levels]
+    for selection in (_mapping(document, "baseline"), _mapping(document, "primary", "at")):
+        for path, level in selection.items():
+            if path.startswith("server.parameters.") and level is None:
+                selection[path] = "null"
+
+
+def _existence_problems(document: Document) -> Found:
+    """Names in a document that stand for nothing: workload, system, configuration, parameter, dataset, options."""
+    workload = document.get("workload")
+    if isinstance(workload, str) and workload not in workloads():
+        known = workloads()
+        yield (
+            ("workload",),
+            f"workload: there is no locustfiles/{workload}.py; there are: {', '.join(known)}{did_you_mean(workload, known)}",
+        )
+    system = _mapping(document, "server").get("system")
+    if isinstance(system, str):
+        yield from _server_problems(system, document)
+        if isinstance(workload, str) and workload in workloads() and workload.split("_")[0] != system:
+            yield ("workload",), f"workload: {workload} drives {workload.split('_')[0]}, and the server is {system}"
+    for name in _mapping(document, "options"):
+        if name != workload:
+            yield ("options", name), f"options.{name}: the workload is {workload}{did_you_mean(name, [str(workload)])}"
+
+
+def _server_problems(system: str, document: Document) -> Found:
+    known = configuration.systems()
+    if system not in known:
+        yield (
+            ("server", "system"),
+            f"server.system: there is no {system!r}; there are: {', '.join(known)}{did_you_mean(system, known)}",
+        )
+        return
+    chosen = _configuration(document)
+    name = _mapping(document, "server").get("configuration")
+    if chosen is not None:
+        for parameter, message in chosen.errors(_mapping(document, "server", "parameters")).items():
+            yield ("server", "parameters", parameter), f"server.parameters.{message}"
+    elif isinstance(name, str):
+        names = configuration.configurations(system)
+        yield (
+            ("server", "configuration"),
+            f"server.configuration: {system} has no {name!r}; it has: {', '.join(names)}{did_you_mean(name, names)}",
+        )
+    try:
+        SYSTEMS[system].Dataset.model_validate(document.get("dataset") or {})
+    except pydantic.ValidationError as error:
+        known = list(SYSTEMS[system].Dataset.model_fields)
+        for detail in error.errors():
+            key = str(detail["loc"][0])
+            missing = detail["type"] == "missing"
+            yield (
+                ("dataset", key),
+                (
+                    f"dataset.{key}: is missing"
+                    if missing
+                    else f"dataset.{key}: {detail['msg']}{did_you_mean(key, known)}"
+                ),
+            )
+
+
+def _configuration(document: Document) -> Configuration | None:
+    server = _mapping(document, "server")
+    try:
+        return configuration.read(str(server.get("system")), str(server.get("configuration")))
+    except KeyError:
+        return None
+
+
+def _factor_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
+    for path, levels in (document.get("factors") or {}).items() if isinstance(document.get("factors"), dict) else ():
+        keys: Keys = ("factors", path)
+        if not isinstance(levels, list) or not levels:
+            yield keys, f"factors.{path}: write its levels as a list, as in [1, 2]"
+            continue
+        if len({(type(level), level) for level in levels if isinstance(level, Level)}) != len(levels):
+            yield keys, f"factors.{path}: levels must be plain values, each once"
+            continue
+        known = _factor_paths(document)
+        if path not in known:
+            yield keys, f"factors.{path}: this cannot be varied{did_you_mean(path, known)}"
+            continue
+        for i, level in enumerate(levels[1:], 1):
+            yield from _level_problems(document, path, i, level)
+
+
+def _level_problems(document: Document, path: str, i: int, level: Level) -> Found:
+    before = {message for _, message in _document_problems(document)}
+    for _, message in _document_problems(substitute(document, {path: level})):
+        if message not in before:
+            yield ("factors", path, i), f"factors.{path}: level {level!r}: {message}"
+
+
+def _document_problems(document: Document) -> Found:
+    yield from shape_problems(document)
+    yield from _existence_problems(document)
+
+
+def _factor_paths(document: Document) -> list[str]:
+    """Dotted paths that may be factors in this document."""
+    chosen = _configuration(document)
+    parameters = [f"server.parameters.{name}" for name in chosen.declaration.parameters] if chosen else []
+    dataset = [f"dataset.{name}" for name in _mapping(document, "dataset")]
+    options = [f"options.{w}.{key}" for w, given in _mapping(document, "options").items() for key in given or {}]
+    return [*FREE_FACTORS, *parameters, *dataset, *options]
+
+
+def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
+    """baseline and primary.at name factors and levels; primary.metric names a metric."""
+    for keys in (("baseline",), ("primary", "at")):
+        for path, level in _mapping(document, *keys).items():
+            if path not in factors:
+                yield (*keys, path), f"{'.'.join(keys)}: {path} is not a factor{did_you_mean(path, list(factors))}"
+            elif level not in factors[path]:
+                yield (*keys, path), f"{'.'.join(keys)}: {level!r} is not a level of {path}; it has {factors[path]}"
+    for path in _mapping(document, "primary", "at"):
+        if path in _mapping(document, "baseline"):
+            yield ("primary", "at", path), f"primary.at: {path} is what the baseline is about; name other factors here"
+    metric = _mapping(document, "primary").get("metric", "throughput")
+    if metric not in METRICS:
+        yield (
+            ("primary", "metric"),
+            f"primary.metric: there is no {metric!r}; there are: {', '.join(METRICS)}{did_you_mean(str(metric), list(METRICS))}",
+        )
+    users, processes = _mapping(document, "load").get("users"), _mapping(document, "load").get("processes", 1)
+    if isinstance(users, int) and isinstance(processes, int) and processes > users:
+        yield ("load", "processes"), f"load.processes: {processes} processes cannot share {users} users"
+
+
+def _mapping(document: Document, *keys: str) -> dict[str, Any]:
+    node: Any = document
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
+
+
+def comparisons(experiment: Experiment) -> int:
+    """How many comparisons of the primary metric the experiment makes: m of the verdict."""
+    against = math.prod(len(experiment.factors[path]) for path in experiment.baseline) - 1
+    elsewhere = [f for f in experiment.factors if f not in experiment.baseline and f not in experiment.primary.at]
+    return max(0, against) * math.prod(len(experiment.factors[f]) for f in elsewhere)
+
+
+def deciding_replicates(comparisons_made: int) -> int:
+    """The fewest replicates a side with which an exact Mann-Whitney interval exists at level 1 - 0.05/m.
+
+    The smallest two-sided p of n against n is 2 / C(2n, n).
+    """
+    return next(n for n in range(2, 100) if 2 / math.comb(2 * n, n) <= 0.05 / max(1, comparisons_made))
+
+
+def remarks(experiment: Experiment) -> list[str]:
+    """What a plan cannot do, in sentences. It may be run all the same."""
+    if not experiment.baseline:
+        return ["No baseline is named, so there will be tables and no verdict."]
+    m = comparisons(experiment)
+    needed = deciding_replicates(m)
+    if experiment.replicates >= needed:
+        return []
+    return [
+        f"This plan cannot decide: {m} comparison{'s' * (m != 1)} of {experiment.primary.metric} "
+        f"need{'s' * (m == 1)} at least {needed} replicates a side, and it has {experiment.replicates}."
+    ]
