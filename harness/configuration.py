@@ -57,6 +57,8 @@ class Declaration(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     about: str
+    conditions: list[str] = []
+    """What holds for every server of this configuration and a reader of its results should know, in sentences."""
     parameters: dict[str, Parameter]
 
 
@@ -85,13 +87,14 @@ class Configuration:
         return {name: parameters.get(name, p.default) for name, p in self.declaration.parameters.items()}
 
     def notes(self, values: dict[str, set[Value]]) -> list[str]:
-        """A sentence for each parameter that never or not always has the shipped value; `values` are all levels used."""
-        return [
+        """The conditions, and a sentence for each parameter that is not as shipped; `values` are all levels used."""
+        differing = [
             f"{self.system} runs with {name} = {', '.join(map(str, sorted(values[name], key=str)))}, and ships with "
             f"{p.shipped}. {p.note or ''}".strip()
             for name, p in self.declaration.parameters.items()
             if p.shipped is not None and name in values and values[name] != {p.shipped}
         ]
+        return [*differing, *self.declaration.conditions]
 
     def render(self, template: str, **variables: Any) -> str:
         """Fill in a template: a path below the configuration's folder, or below the system's for shared files."""
