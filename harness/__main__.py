@@ -181,15 +181,13 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
     try:
-        app(standalone_mode=False)
+        app()
     except (ExperimentError, UsageError, RecordError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return USAGE
     except (InstallError, ServerError, LoadError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return INVALID
-    except typer.Exit as error:
-        return error.exit_code
     except Interrupted as interrupted:
         err.print("interrupted; finished runs are kept, and `run --resume FOLDER` does the rest", markup=False)
         return 128 + interrupted.signal_number

@@ -54,7 +54,9 @@ class ExperimentError(Exception):
     def __init__(self, path: Path, problems: Iterable[Problem]) -> None:
         self.path = path
         self.problems = sorted(set(problems))
-        super().__init__("\n".join(f"{path}:{p.line or '--set'}: {p.message}" for p in self.problems))
+        lines = [f"{path}:{p.line or '--set'}: {p.message}" for p in self.problems]
+        count = f"{len(lines)} problems" if len(lines) > 1 else "1 problem"
+        super().__init__("\n".join([f"{count} in {path}; nothing was started", *lines]))
 
 
 def duration_s(value: object) -> float:
@@ -161,7 +163,8 @@ class Experiment(Model):
     workload: str
     options: dict[str, dict[str, Level]] = {}
     server: Server
-    dataset: dict[str, Count] = {}
+    dataset: dict[str, Any] = {}
+    """What it may hold is the system's business: harness/systems/."""
     load: Load
     factors: dict[str, list[Level]] = {}
     baseline: Treatment = {}
@@ -327,7 +330,22 @@ def _message(path: Keys, detail: Any, document: Document) -> str:
         allowed = detail["ctx"]["expected"]
         words = re.findall(r"'(\w+)'", allowed)
         return f"{dotted}: {detail['input']!r} is not {allowed}{did_you_mean(str(detail['input']), words)}"
-    return f"{dotted}: {detail['msg'].removeprefix('Value error, ')}"
+    return f"{dotted}: {sentence(detail)}"
+
+
+def sentence(detail: Any) -> str:
+    """One pydantic error in words that fit a file rather than a program."""
+    kind, given, limits = detail["type"], detail["input"], detail.get("ctx", {})
+    words = {
+        "int_type": f"{given!r} is not a whole number",
+        "string_type": f"{given!r} is not text",
+        "dict_type": f"{given!r} is not a mapping",
+        "model_type": f"{given!r} is not a mapping",
+        "list_type": f"{given!r} is not a list",
+        "greater_than_equal": f"{given!r} is below {limits.get('ge')}",
+        "less_than_equal": f"{given!r} is above {limits.get('le')}",
+    }
+    return words.get(kind, detail["msg"].removeprefix("Value error, "))
 
 
 def _keys_beside(path: Keys) -> list[str]:

@@ -205,7 +205,11 @@ def _progress(names: Sequence[str], elapsed_s: float) -> str:
     wanted = found = 0
     for name in names:
         requirements = REQUIREMENTS.get(name, REPOSITORY / "constraints.txt")
-        folder = SERVERS / "environments" / f"{name}-{_digest(requirements)}" if name in REQUIREMENTS else REPOSITORY / ".venv"
+        folder = (
+            SERVERS / "environments" / f"{name}-{_digest(requirements)}"
+            if name in REQUIREMENTS
+            else REPOSITORY / ".venv"
+        )
         log = _log(folder)
         wanted += len(re.findall(r"^[\w.-]+==", requirements.read_text(encoding="utf-8"), re.MULTILINE))
         found += len(re.findall(r"^Collecting ", log.read_text(encoding="utf-8") if log.exists() else "", re.MULTILINE))
@@ -218,7 +222,9 @@ def _progress(names: Sequence[str], elapsed_s: float) -> str:
 
 if __name__ == "__main__":  # the one room besides __main__.py that prints: it runs before anything is installed
     if sys.version_info < OLDEST_PYTHON:
-        sys.exit(f"error: this needs Python 3.11 or later, and python3 is {sys.version.split()[0]}. Try: make PYTHON=python3.12 …")
+        sys.exit(
+            f"error: this needs Python 3.11 or later, and python3 is {sys.version.split()[0]}. Try: make PYTHON=python3.12 …"
+        )
     try:
         install(sys.argv[1:], report=lambda message: print(message, file=sys.stderr, flush=True))  # noqa: T201
     except InstallError as error:

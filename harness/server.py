@@ -169,12 +169,12 @@ def stop(up: Running) -> None:
             end_group(popen)
 
 
-def end_group(popen: subprocess.Popen[bytes], grace_s: float = STOP_GRACE_S) -> None:
-    """End a process that leads its own process group, and whatever is left of the group."""
+def end_group(popen: subprocess.Popen[bytes], grace_s: float | None = None) -> None:
+    """End a process that leads its own process group, and whatever is left of the group; STOP_GRACE_S by default."""
     with contextlib.suppress(ProcessLookupError):
         popen.terminate()
     try:
-        popen.wait(grace_s)
+        popen.wait(STOP_GRACE_S if grace_s is None else grace_s)
     except subprocess.TimeoutExpired:
         pass
     finally:

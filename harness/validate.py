@@ -21,6 +21,7 @@ from harness.experiment import (
     ParsedFile,
     Problem,
     factor_levels,
+    sentence,
     shape_problems,
     substitute,
 )
@@ -46,7 +47,8 @@ def read(path: Path, overrides: tuple[str, ...] = ()) -> ExperimentFile:
     parsed = ParsedFile(path, text, overrides)
     _name_null_caches(parsed.document)
     factors = factor_levels(parsed.document)
-    document = substitute(parsed.document, {factor: levels[0] for factor, levels in factors.items()})
+    known = _factor_paths(parsed.document)
+    document = substitute(parsed.document, {path: levels[0] for path, levels in factors.items() if path in known})
     problems = [parsed.problem(keys, message) for keys, message in _problems(document, factors)]
     if problems:
         raise ExperimentError(path, problems)
@@ -59,8 +61,7 @@ def workloads() -> list[str]:
 
 
 def _problems(document: Document, factors: dict[str, list[Level]]) -> Found:
-    yield from shape_problems(document)
-    yield from _existence_problems(document)
+    yield from _document_problems(document)
     yield from _factor_problems(document, factors)
     yield from _selection_problems(document, factors)
 
@@ -122,16 +123,12 @@ def _server_problems(system: str, document: Document) -> Found:
     except pydantic.ValidationError as error:
         known = list(SYSTEMS[system].Dataset.model_fields)
         for detail in error.errors():
-            key = str(detail["loc"][0])
-            missing = detail["type"] == "missing"
-            yield (
-                ("dataset", key),
-                (
-                    f"dataset.{key}: is missing"
-                    if missing
-                    else f"dataset.{key}: {detail['msg']}{did_you_mean(key, known)}"
-                ),
-            )
+            key, kind = str(detail["loc"][0]), detail["type"]
+            unknown = f"{system} has no such key{did_you_mean(key, known)}"
+            yield ("dataset", key), f"dataset.{key}: {_DATASET_WORDS.get(kind, '').format(unknown) or sentence(detail)}"
+
+
+_DATASET_WORDS = {"missing": "is missing", "extra_forbidden": "{}"}
 
 
 def _configuration(document: Document) -> Configuration | None:
@@ -143,7 +140,9 @@ def _configuration(document: Document) -> Configuration | None:
 
 
 def _factor_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
-    for path, levels in (document.get("factors") or {}).items() if isinstance(document.get("factors"), dict) else ():
+    if not isinstance(document.get("factors", {}), dict):
+        yield ("factors",), "factors: write a mapping of dotted paths to lists of levels"
+    for path, levels in _mapping(document, "factors").items():
         keys: Keys = ("factors", path)
         if not isinstance(levels, list) or not levels:
             yield keys, f"factors.{path}: write its levels as a list, as in [1, 2]"
@@ -167,7 +166,8 @@ def _level_problems(document: Document, path: str, i: int, level: Level) -> Foun
 
 
 def _document_problems(document: Document) -> Found:
-    yield from shape_problems(document)
+    # What is wrong with factors themselves is said once, by _factor_problems.
+    yield from ((keys, message) for keys, message in shape_problems(document) if keys[:1] != ("factors",))
     yield from _existence_problems(document)
 
 

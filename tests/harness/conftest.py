@@ -1,0 +1,56 @@
+"""A real little server, and a scratch folder outside the repository's own."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import server
+from harness.server import Process, Server, Target, free_port
+
+ANSWERING = """
+import http.server, os, signal, subprocess, sys
+port, children = int(sys.argv[1]), int(sys.argv[2])
+if "ignore" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) for _ in range(children)]
+print("serving", flush=True)
+http.server.HTTPServer(("127.0.0.1", port), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Scratch folders of a test lie in its own temporary folder."""
+    monkeypatch.setattr(server, "SCRATCH", tmp_path / "scratch")
+    yield tmp_path / "scratch"
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def process(place: Path, *argv: str, name: str = "answering") -> Process:
+    return Process(name, [sys.executable, "-c", *argv], dict(os.environ), place / f"{name}.log")
+
+
+@pytest.fixture
+def little_server() -> Callable[..., Server]:
+    """make(place, …) → a Server that listens on a free port, with children of its own."""
+
+    def make(place: Path, *flags: str, children: int = 0, port: int | None = None) -> Server:
+        chosen = port or free_port()
+        argv = (ANSWERING, str(chosen), str(children), *flags)
+        return Server(
+            target=Target(f"http://127.0.0.1:{chosen}"),
+            processes=[process(place, *argv)],
+            is_ready=lambda: listens(chosen),
+            rendered={"little.conf": "port = <port>\npassword = planted-secret\n"},
+            version="1.0",
+            secrets=frozenset({"planted-secret"}),
+        )
+
+    return make

@@ -1,0 +1,93 @@
+"""The Locust command line, and the windows of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.record import ProcessRecord, Window
+from harness import load
+from harness.load import LoadError
+from harness.server import Target
+from harness.validate import read
+
+GOOD = Path(__file__).resolve().parents[2] / "configs/experiments/keystone-processes.yml"
+TARGET = Target("http://127.0.0.1:18000", {"OS_PASSWORD": "hidden"}, {"users-csv": "/scratch/users.csv"})
+
+
+def command(*overrides: str) -> list[str]:
+    file = read(GOOD, overrides)
+    return load.command(file.at(file.treatments()[0]), TARGET, load.files(Path("/run")), seed=1001, port=lambda: 15001)
+
+
+def option(argv: list[str], name: str) -> str | None:
+    return argv[argv.index(f"--{name}") + 1] if f"--{name}" in argv else None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("host", "http://127.0.0.1:18000"),
+        ("users", "4"),
+        ("spawn-rate", "4"),
+        ("run-time", "10s"),  # 2 s warm-up, 6 s steady state, 2 s to spare
+        ("users-csv", "/scratch/users.csv"),
+        ("response-times", "/run/response_times"),
+        ("csv", "/run/locust/locust"),
+        ("exit-code-on-error", "0"),
+        ("seed", "1001"),
+        ("processes", None),
+    ],
+)
+def test_options(name: str, value: str | None) -> None:
+    assert option(command(), name) == value
+
+
+def test_no_secret_is_on_the_command_line() -> None:
+    assert "hidden" not in " ".join(command())
+
+
+def test_worker_processes_have_a_master_on_loopback_only() -> None:
+    argv = command("load.processes=2", "load.think_time=250ms")
+    assert option(argv, "processes") == "2"
+    assert option(argv, "master-bind-host") == option(argv, "master-host") == "127.0.0.1"
+    assert option(argv, "master-bind-port") == option(argv, "master-port") == "15001"
+    assert option(argv, "think-time") == "0.25"
+
+
+def test_options_of_the_locustfile_are_passed_on() -> None:
+    assert option(command("options.keystone_auth={token_pool: 5}"), "token-pool") == "5"
+
+
+def test_locust_inherits_nothing_that_would_configure_it() -> None:
+    inherited = {"LOCUST_USERS": "9", "OS_CLOUD": "mine", "OS_PASSWORD": "mine", "PATH": "/bin", "HOME": "/home/me"}
+    variables = load.environment(TARGET, inherited, Path("/empty"))
+    assert variables == {"PATH": "/bin", "OS_PASSWORD": "hidden", "HOME": "/empty", "PYTHONUNBUFFERED": "1"}
+
+
+def process(start: float | None, spawned: float | None, stop: float | None) -> ProcessRecord:
+    return ProcessRecord("local", 1, "closed", 0.004, start, spawned, stop, {})
+
+
+@pytest.mark.parametrize(
+    ("records", "warm_up", "steady"),
+    [
+        ([process(100.2, 100.4, 112)], Window(100, 103), Window(103, 109)),
+        ([process(100.2, 100.4, 112), process(100.1, 101.3, 112.5)], Window(100, 104), Window(104, 110)),
+        ([process(100, 101, 109)], Window(100, 103), Window(103, 109)),
+    ],
+)
+def test_windows(records: list[ProcessRecord], warm_up: Window, steady: Window) -> None:
+    assert load.windows(records, 2.0, 6.0) == {"warm_up": warm_up, "steady_state": steady}
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([process(100, 100.4, 108.9)], "the load ended 0.1 s before the steady state did"),
+        ([process(100, None, 112)], "never had all its users running"),
+        ([process(100, 100.5, None), process(100, 100.5, 112)], "a Locust process was lost"),
+    ],
+)
+def test_a_run_without_a_whole_steady_state_is_no_run(records: list[ProcessRecord], reason: str) -> None:
+    with pytest.raises(LoadError, match=reason):
+        load.windows(records, 2.0, 6.0)

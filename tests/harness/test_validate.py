@@ -1,0 +1,172 @@
+"""Experiment files that are wrong: every error at once, each with its line, and the word that was probably meant."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.experiment import ExperimentError, duration_s, share
+from harness.validate import comparisons, deciding_replicates, read, remarks
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BAD = REPOSITORY / "tests/fixtures/bad_experiments"
+GOOD = REPOSITORY / "configs/experiments/keystone-processes.yml"
+
+EXPECTED: dict[str, list[tuple[int, str]]] = {
+    "missing_parts": [
+        (1, "dataset.projects: is missing"),
+        (1, "dataset.users_per_project: is missing"),
+        (1, "timing: is missing"),
+        (3, "server.configuration: is missing"),
+        (4, "load.users: is missing"),
+    ],
+    "not_a_mapping": [(1, "not an experiment: it must be a mapping")],
+    "not_yaml": [(4, "not YAML: expected ',' or '}'")],
+    "twice": [(4, 'not YAML: found duplicate key "load"')],
+    "unbuilt_features": [
+        (3, "reference: not built yet"),
+        (4, "server.external: not built yet"),
+        (6, "load.arrival_rate_rps: not built yet"),
+        (6, "load.model: the open workload model is not built yet"),
+        (8, "events: not built yet"),
+        (9, "objectives: not built yet"),
+    ],
+    "unknown_keys": [
+        (6, "server.paramters: there is no such key; did you mean parameters?"),
+        (8, "load.user: there is no such key; did you mean users?"),
+        (8, "load.users: is missing"),
+        (10, "replicats: there is no such key; did you mean replicates?"),
+    ],
+    "wrong_factors": [
+        (7, "factors.server.parameters.proceses: this cannot be varied; did you mean server.parameters.processes?"),
+        (8, "factors.server.parameters.cache: level 'memcache': server.parameters.cache: 'memcache' is not one of"),
+        (9, "factors.load.users: write its levels as a list"),
+        (10, "factors.timing.warm_up: this cannot be varied"),
+        (11, "factors.load.processes: levels must be plain values, each once"),
+    ],
+    "wrong_names": [
+        (2, "workload: there is no locustfiles/keystone_auht.py"),
+        (3, "server.configuration: keystone has no 'uwsgy'; it has: uwsgi; did you mean uwsgi?"),
+        (4, "dataset.users_per_project: is missing"),
+        (4, "dataset.users_per_projects: keystone has no such key; did you mean users_per_project?"),
+        (6, "primary.metric: there is no 'thoughput'"),
+    ],
+    "wrong_selection": [
+        (9, "baseline: 4 is not a level of server.parameters.processes; it has [1, 2]"),
+        (9, "baseline: server.parameters.cache is not a factor"),
+        (10, "primary.at: load.user is not a factor; did you mean load.users?"),
+        (10, "primary.margin: 5 is not a share between 0 and 100 %"),
+    ],
+    "wrong_values": [
+        (6, "server.parameters.hash_rounds: 40 is not a whole number from 4 to 14"),
+        (6, "server.parameters.processes: 3 is not one of 1, 2, 4"),
+        (6, "server.parameters.token_provider: 'fernt' is not one of fernet, jws; did you mean fernet?"),
+        (7, "dataset.projects: 0 is below 1"),
+        (8, "load.think_time: 2 is not a duration; write it with a unit"),
+        (8, "load.users: '4' is not a whole number"),
+        (9, "timing.steady_state: steady_state is recorded by the second"),
+        (9, "timing.warm_up: 1 is not a duration"),
+        (10, "replicates: 0 is below 1"),
+        (11, "order.policy: 'randomised_blocks' is not 'randomized_blocks'; did you mean randomized_blocks?"),
+        (11, "order.server: 'per_blok' is not 'per_block' or 'per_run'; did you mean per_block?"),
+    ],
+}
+
+
+def problems(path: Path, *overrides: str) -> list[tuple[int, str]]:
+    with pytest.raises(ExperimentError) as caught:
+        read(path, overrides)
+    return [(problem.line, problem.message) for problem in caught.value.problems]
+
+
+def test_every_bad_file_has_its_expectation() -> None:
+    assert {path.stem for path in BAD.glob("*.yml")} == set(EXPECTED)
+    assert len(EXPECTED) == 10
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_all_problems_of_a_file_are_reported_at_once_with_their_lines(name: str) -> None:
+    found = problems(BAD / f"{name}.yml")
+    assert [line for line, _ in found] == [line for line, _ in EXPECTED[name]]
+    for (_, message), (_, beginning) in zip(found, EXPECTED[name], strict=True):
+        assert message.startswith(beginning)
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs/experiments").glob("*.yml")), ids=lambda path: path.stem)
+def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
+    assert read(path).name == path.stem
+
+
+def test_a_missing_file_is_one_problem() -> None:
+    assert problems(Path("no/such/file.yml")) == [(1, "cannot be read: No such file or directory")]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("load.usres=3", "load.usres: there is no such key; did you mean users?"),
+        ("load.users", "'load.users' is not PATH=VALUE"),
+        ("load.users=[", "'load.users=[': the value is not YAML"),
+        ("factors.load.users=[4, many]", "factors.load.users: level 'many': load.users: 'many' is not a whole number"),
+        ("server.parameters.hash_rounds=3", "server.parameters.hash_rounds: 3 is not a whole number from 4 to 14"),
+    ],
+)
+def test_a_wrong_override_is_blamed_on_the_override(override: str, message: str) -> None:
+    assert any(line == 0 and found.startswith(message) for line, found in problems(GOOD, override))
+
+
+def test_overrides_change_the_experiment_and_are_remembered() -> None:
+    file = read(
+        GOOD,
+        ("replicates=6", "factors.load.users=[2, 16]", "primary.margin=3%", "baseline.server.parameters.processes=2"),
+    )
+    assert file.experiment.replicates == 6
+    assert file.experiment.factors["load.users"] == [2, 16]
+    assert file.experiment.primary.margin == pytest.approx(0.03)
+    assert file.experiment.baseline == {"server.parameters.processes": 2}
+    assert file.overrides[0] == "replicates=6"
+
+
+def test_an_unquoted_null_is_the_cache_of_that_name() -> None:
+    file = read(GOOD, ("server.parameters.cache=null",))
+    assert file.experiment.server.parameters["cache"] == "null"
+
+
+def test_a_treatment_is_put_into_the_experiment() -> None:
+    experiment = read(GOOD).at({"server.parameters.processes": 2, "load.users": 4})
+    assert (experiment.server.parameters["processes"], experiment.load.users) == (2, 4)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("2s", 2), ("1.5m", 90), ("1h", 3600), (" 3 s ", 3)])
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["2", "2 sec", "-1s", 2, None, "1s 2s", ""])
+def test_what_is_no_duration(text: object) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        duration_s(text)
+
+
+@pytest.mark.parametrize("value", ["0%", "100%", 0.0, 1.0, 5, "five"])
+def test_what_is_no_share(value: object) -> None:
+    with pytest.raises(ValueError, match="not a share"):
+        share(value)
+
+
+@pytest.mark.parametrize(("m", "replicates"), [(1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7)])
+def test_replicates_that_an_exact_interval_takes(m: int, replicates: int) -> None:
+    assert deciding_replicates(m) == replicates
+
+
+@pytest.mark.parametrize(
+    ("overrides", "m"),
+    [((), 1), (("primary.at={}",), 2), (("baseline={}",), 0), (("factors.server.parameters.processes=[1, 2, 4]",), 2)],
+)
+def test_number_of_comparisons(overrides: tuple[str, ...], m: int) -> None:
+    assert comparisons(read(GOOD, overrides).experiment) == m
+
+
+def test_a_plan_that_cannot_decide_says_so() -> None:
+    assert remarks(read(GOOD).experiment) == []
+    assert "cannot decide" in remarks(read(GOOD, ("replicates=3",)).experiment)[0]
+    assert "no verdict" in remarks(read(GOOD, ("baseline={}",)).experiment)[0]
