@@ -28,6 +28,7 @@ from harness.server import ServerError
 from harness.validate import read, remarks
 
 USAGE, INVALID = 2, 4
+OUTPUT_HELP = "result folder; by default results/NAME/STAMP"
 
 app = typer.Typer(
     help="Run experiments: real servers, started fresh, driven by Locust, recorded run by run.",
@@ -69,9 +70,9 @@ def show_plan(file: File, changes: Set = None) -> None:
     experiment = read(file, tuple(changes or ()))
     runs = plan(experiment.experiment)
     out.print(_plan_table(experiment, runs))
-    out.print(
-        f"{len(runs)} runs on {len({r.server_number for r in runs})} servers, about {_minutes(duration_s(experiment.experiment, runs))}"
-    )
+    servers = len({run.server_number for run in runs})
+    length = _minutes(duration_s(experiment.experiment, runs))
+    out.print(f"{len(runs)} runs on {servers} servers, about {length}")
     for remark in remarks(experiment.experiment):
         out.print(f"note: {remark}", markup=False)
 
@@ -84,7 +85,7 @@ def run(
     changes: Set = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="result folder; by default results/NAME/STAMP", show_default=False),
+        typer.Option("--output", "-o", help=OUTPUT_HELP, show_default=False),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="do what is missing in this result folder", show_default=False)
@@ -97,10 +98,8 @@ def run(
     experiment, folder = _resumed(file, changes, output, resume) if resume else _fresh(file, changes, output)
     planned = record.read_experiment(folder).plan
     missing = [p for p in planned if not runner.is_complete(folder, p)]
-    err.print(
-        f"{len(missing)} runs, about {_minutes(duration_s(experiment.experiment, missing))}; results in {_short(folder)}",
-        markup=False,
-    )
+    length = _minutes(duration_s(experiment.experiment, missing))
+    err.print(f"{len(missing)} runs, about {length}; results in {_short(folder)}", markup=False)
     for remark in remarks(experiment.experiment):
         err.print(f"note: {remark}", markup=False)
     with Display(experiment.experiment, missing, len(planned), err) as display:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -14,6 +13,7 @@ import pydantic
 import ruamel.yaml
 
 from harness.install import REPOSITORY
+from harness.suggestions import did_you_mean, there_is_no
 
 SERVERS_FOLDER = REPOSITORY / "configs/servers"
 
@@ -41,7 +41,7 @@ class Parameter(pydantic.BaseModel):
             if any(value == v and type(value) is type(v) for v in self.values):
                 return None
             return (
-                f"{name}: {value!r} is not one of {', '.join(map(str, self.values))}{_did_you_mean(value, self.values)}"
+                f"{name}: {value!r} is not one of {', '.join(map(str, self.values))}{did_you_mean(value, self.values)}"
             )
         if isinstance(value, int) and not isinstance(value, bool) and self._inside(value):
             return None
@@ -77,7 +77,7 @@ class Configuration:
         found = {}
         for name, value in parameters.items():
             if name not in declared:
-                found[name] = f"{name}: {self.system}/{self.name} has no such parameter{_did_you_mean(name, declared)}"
+                found[name] = f"{name}: {self.system}/{self.name} has no such parameter{did_you_mean(name, declared)}"
             elif message := declared[name].error(name, value):
                 found[name] = message
         return found
@@ -100,8 +100,10 @@ class Configuration:
         """Fill in a template: a path below the configuration's folder, or below the system's for shared files."""
         loader = jinja2.FileSystemLoader([self.folder, self.folder.parent])
         # Configuration files are not HTML: escaping would change them.
-        environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  # fmt: skip
-        return environment.get_template(template).render(**variables)
+        templates = jinja2.Environment(
+            loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True
+        )
+        return templates.get_template(template).render(**variables)
 
     def overlays(self, parameters: dict[str, Value]) -> list[str]:
         """The overlay templates that these values choose: overlays/<parameter>/<value>.conf.j2, or any.conf.j2."""
@@ -128,13 +130,9 @@ def configurations(system: str) -> list[str]:
 def read(system: str, name: str) -> Configuration:
     """Read a configuration. Raises KeyError with a sentence where there is none of that name."""
     if system not in systems():
-        raise KeyError(
-            f"there is no system {system!r}; there are: {', '.join(systems())}{_did_you_mean(system, systems())}"
-        )
+        raise KeyError(there_is_no(system, systems(), "system "))
     if name not in (names := configurations(system)):
-        raise KeyError(
-            f"{system} has no configuration {name!r}; it has: {', '.join(names)}{_did_you_mean(name, names)}"
-        )
+        raise KeyError(there_is_no(name, names, f"configuration of {system} "))
     folder = SERVERS_FOLDER / system / name
     data = ruamel.yaml.YAML(typ="safe").load(folder / "configuration.yml")
     return Configuration(system, name, folder, Declaration.model_validate(data))
@@ -143,13 +141,3 @@ def read(system: str, name: str) -> Configuration:
 def digest(texts: dict[str, str]) -> str:
     """SHA-256 of rendered files (name to redacted text): equal for equal configurations."""
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
-
-
-def _did_you_mean(word: object, known: object) -> str:
-    return did_you_mean(str(word), [str(k) for k in known])  # type: ignore[attr-defined]
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """ "; did you mean X?" for the known word nearest to this one, else nothing."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -1,4 +1,4 @@
-"""Where a run happened: host, kernel, CPU, versions, git commit. Recorded with every run, compared before any comparison."""
+"""Where a run happened: host, kernel, CPU, versions, git commit. Recorded with every run."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import ruamel.yaml
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from analysis.record import Level, Treatment
-from harness.configuration import did_you_mean
+from harness.suggestions import did_you_mean
 
 Document = dict[str, Any]
 Keys = tuple[str | int, ...]
@@ -345,7 +345,7 @@ def sentence(detail: Any) -> str:
         "greater_than_equal": f"{given!r} is below {limits.get('ge')}",
         "less_than_equal": f"{given!r} is above {limits.get('le')}",
     }
-    return words.get(kind, detail["msg"].removeprefix("Value error, "))
+    return words.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
 
 
 def _keys_beside(path: Keys) -> list[str]:

@@ -222,9 +222,8 @@ def _progress(names: Sequence[str], elapsed_s: float) -> str:
 
 if __name__ == "__main__":  # the one room besides __main__.py that prints: it runs before anything is installed
     if sys.version_info < OLDEST_PYTHON:
-        sys.exit(
-            f"error: this needs Python 3.11 or later, and python3 is {sys.version.split()[0]}. Try: make PYTHON=python3.12 …"
-        )
+        found = sys.version.split()[0]
+        sys.exit(f"error: this needs Python 3.11 or later, and this is {found}. Try: make PYTHON=python3.12 …")
     try:
         install(sys.argv[1:], report=lambda message: print(message, file=sys.stderr, flush=True))  # noqa: T201
     except InstallError as error:

@@ -16,7 +16,7 @@ from harness.install import REPOSITORY
 from harness.server import Target, end_group, free_port, last_words
 
 SPARE_S = 2
-"""Locust runs this much longer than warm-up and steady state: spawning takes a moment, and windows begin on whole seconds."""
+"""Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on whole seconds."""
 STOP_TIMEOUT_S = 30
 START_AND_STOP_S = 60
 POLL_S = 0.1
@@ -82,7 +82,7 @@ def environment(target: Target, inherited: Mapping[str, str], home: Path) -> dic
     return {**kept, **target.environment, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 
-def run(  # noqa: PLR0913, a process, its surroundings, and who watches it
+def run(
     argv: list[str],
     variables: dict[str, str],
     output: Files,
@@ -92,7 +92,7 @@ def run(  # noqa: PLR0913, a process, its surroundings, and who watches it
 ) -> int:
     """Run Locust to its end, and return its exit status. `check` is asked meanwhile and raises where waiting is of no use.
 
-    Raises LoadError where it overruns expected_s by START_AND_STOP_S + STOP_TIMEOUT_S. Whatever happens, no process is left.
+    Raises LoadError where it overruns expected_s by START_AND_STOP_S + STOP_TIMEOUT_S. No process is ever left behind.
     """
     for folder in (output.csv_prefix.parent, output.response_times):
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,8 @@ RUN_OVERHEAD_S = 4.0
 def plan(experiment: Experiment) -> list[PlannedRun]:
     """All runs in the order in which they will happen.
 
-    Randomized blocks: a block holds every treatment once, in an order of its own. With order.server = per_block, the runs
-    of a block that share a server configuration share one started server and follow each other.
+    Randomized blocks: a block holds every treatment once, in an order of its own. With order.server = per_block, the
+    runs of a block that share a server configuration share one started server and follow each other.
     """
     rng = random.Random(experiment.order.seed)
     all_treatments = treatments(experiment.factors)

@@ -162,7 +162,7 @@ def _words(planned: PlannedRun, experiment: Experiment, parameters: dict[str, Va
     return ", ".join([experiment.server.configuration, *(f"{name} {parameters[name]}" for name in varied)])
 
 
-def _never_started(  # noqa: PLR0913
+def _never_started(
     file: ExperimentFile, planned: PlannedRun, folder: Path, parameters: dict[str, Value], reason: str, watcher: Watcher
 ) -> RunRecord:
     watcher.run_starts(planned)
@@ -185,7 +185,7 @@ def make_partial(folder: Path, planned: PlannedRun) -> Path:
     return partial
 
 
-def _record(  # noqa: PLR0913
+def _record(
     file: ExperimentFile,
     experiment: Experiment,
     planned: PlannedRun,

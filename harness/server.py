@@ -146,7 +146,7 @@ def _start(up: Running, folder: Path, ready_timeout_s: float) -> None:
     for process in up.server.processes:
         process.log.parent.mkdir(parents=True, exist_ok=True)
         with process.log.open("ab") as log:
-            # A session of its own: an interrupt at the terminal reaches the harness only, which then stops everything in order.
+            # A session of its own: an interrupt at the terminal reaches the harness only, which stops all in order.
             up.popens[process.name] = subprocess.Popen(
                 process.argv, env=process.environment, cwd=process.log.parent,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,

@@ -11,7 +11,7 @@ import pydantic
 
 from analysis.record import METRICS, Level
 from harness import configuration
-from harness.configuration import Configuration, did_you_mean
+from harness.configuration import Configuration
 from harness.experiment import (
     Document,
     Experiment,
@@ -26,6 +26,7 @@ from harness.experiment import (
     substitute,
 )
 from harness.install import REPOSITORY
+from harness.suggestions import did_you_mean, there_is_no
 from harness.systems import SYSTEMS
 
 LOCUSTFILES = REPOSITORY / "locustfiles"
@@ -84,11 +85,7 @@ def _existence_problems(document: Document) -> Found:
     """Names in a document that stand for nothing: workload, system, configuration, parameter, dataset, options."""
     workload = document.get("workload")
     if isinstance(workload, str) and workload not in workloads():
-        known = workloads()
-        yield (
-            ("workload",),
-            f"workload: there is no locustfiles/{workload}.py; there are: {', '.join(known)}{did_you_mean(workload, known)}",
-        )
+        yield ("workload",), f"workload: {there_is_no(workload, workloads())}"
     system = _mapping(document, "server").get("system")
     if isinstance(system, str):
         yield from _server_problems(system, document)
@@ -102,10 +99,7 @@ def _existence_problems(document: Document) -> Found:
 def _server_problems(system: str, document: Document) -> Found:
     known = configuration.systems()
     if system not in known:
-        yield (
-            ("server", "system"),
-            f"server.system: there is no {system!r}; there are: {', '.join(known)}{did_you_mean(system, known)}",
-        )
+        yield ("server", "system"), f"server.system: {there_is_no(system, known)}"
         return
     chosen = _configuration(document)
     name = _mapping(document, "server").get("configuration")
@@ -114,10 +108,7 @@ def _server_problems(system: str, document: Document) -> Found:
             yield ("server", "parameters", parameter), f"server.parameters.{message}"
     elif isinstance(name, str):
         names = configuration.configurations(system)
-        yield (
-            ("server", "configuration"),
-            f"server.configuration: {system} has no {name!r}; it has: {', '.join(names)}{did_you_mean(name, names)}",
-        )
+        yield ("server", "configuration"), f"server.configuration: {there_is_no(name, names)}"
     try:
         SYSTEMS[system].Dataset.model_validate(document.get("dataset") or {})
     except pydantic.ValidationError as error:
@@ -193,10 +184,7 @@ def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> 
             yield ("primary", "at", path), f"primary.at: {path} is what the baseline is about; name other factors here"
     metric = _mapping(document, "primary").get("metric", "throughput")
     if metric not in METRICS:
-        yield (
-            ("primary", "metric"),
-            f"primary.metric: there is no {metric!r}; there are: {', '.join(METRICS)}{did_you_mean(str(metric), list(METRICS))}",
-        )
+        yield ("primary", "metric"), f"primary.metric: {there_is_no(metric, METRICS)}"
     users, processes = _mapping(document, "load").get("users"), _mapping(document, "load").get("processes", 1)
     if isinstance(users, int) and isinstance(processes, int) and processes > users:
         yield ("load", "processes"), f"load.processes: {processes} processes cannot share {users} users"

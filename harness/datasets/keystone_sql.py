@@ -4,8 +4,8 @@ A program of its own, run with the Python of Keystone's environment (which has S
 
     DATASET_PASSWORD=… python keystone_sql.py CONFIG_FILE USERS_CSV PROJECTS USERS_PER_PROJECT HASH_ROUNDS
 
-Every user gets the same password and therefore shares one hash: a bcrypt hash carries its own salt, so Keystone does the
-same work for each of them as if they differed. The users' credentials are written to USERS_CSV, readable by its owner only.
+Every user gets the same password and therefore shares one hash: a bcrypt hash carries its own salt, so Keystone does
+the same work for each of them as if they differed. The users' credentials are written to USERS_CSV, mode 0600.
 """
 
 import configparser
@@ -53,7 +53,7 @@ def _project(project_id: str, number: int) -> dict[str, object]:
     }
 
 
-def _user(  # noqa: PLR0913, one argument a column that varies
+def _user(
     user_id: str,
     local_id: int,
     name: str,

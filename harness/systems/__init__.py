@@ -19,7 +19,7 @@ class System(Protocol):
     """What a module of this package has."""
 
     @property
-    def Dataset(self) -> type[pydantic.BaseModel]:  # noqa: N802, a class of the module
+    def Dataset(self) -> type[pydantic.BaseModel]:
         """The keys of the experiment's `dataset`."""
 
     def prepare(self, parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:

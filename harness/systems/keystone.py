@@ -1,4 +1,4 @@
-"""Keystone 30 from PyPI: database and keys prepared once, copied for each server; ready when every process has answered."""
+"""Keystone 30 from PyPI: prepared once, copied for each server, ready when every process has answered."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _build(
     )
     config.write_text(text, encoding="utf-8")
     _manage(environment, state, "db_sync")
-    # The owner must be named; an empty name leaves the files to whoever runs this, who may have no entry in /etc/passwd.
+    # The owner must be named. An empty name leaves the files to us, who may have no entry in /etc/passwd.
     nobody_else = ("--keystone-user", "", "--keystone-group", "")
     _manage(environment, state, "fernet_setup", *nobody_else)
     _manage(environment, state, "credential_setup", *nobody_else)
@@ -117,9 +117,8 @@ def _manage(
         ).returncode  # fmt: skip
     if status != 0:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise ServerError(
-            f"keystone-manage {arguments[0]} failed with status {status}: {(lines or ['it printed nothing'])[-1]} ({log})"
-        )
+        last = lines[-1] if lines else "it printed nothing"
+        raise ServerError(f"keystone-manage {arguments[0]} failed with status {status}: {last} ({log})")
 
 
 def _environment() -> dict[str, str]:
@@ -169,8 +168,8 @@ def server(prepared: Path, scratch: Path, configuration: Configuration, paramete
 def _seen_today(database: Path) -> None:
     """Let every user have logged in today already.
 
-    Keystone writes the date at a user's first login of a day. SQLite does not allow two processes to write at once, and
-    Keystone answers 500 then; besides, first logins of the day are not what an authentication costs the rest of the day.
+    Keystone writes the date at a user's first login of a day. SQLite does not allow two processes to write at once,
+    and Keystone answers 500 then; besides, the first login is not what an authentication costs the rest of the day.
     """
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE user SET last_active_at = date('now')")

@@ -64,9 +64,9 @@ def test_one_that_dies_at_once_says_why() -> None:
         dying = process(place, "import sys; print('no such table: user'); sys.exit(3)", name="dying")
         return Server(Target("http://127.0.0.1:1"), [dying], lambda: False, {}, "1")
 
-    with pytest.raises(ServerError, match="dying ended with status 3: no such table: user"), scratch_folder() as folder:
-        with running(make, folder):
-            pytest.fail("it was never up")
+    reason = "dying ended with status 3: no such table: user"
+    with pytest.raises(ServerError, match=reason), scratch_folder() as folder, running(make, folder):
+        pytest.fail("it was never up")
 
 
 def test_one_that_is_never_ready_is_given_up_and_stopped(little_server: Make) -> None:
@@ -76,9 +76,9 @@ def test_one_that_is_never_ready_is_given_up_and_stopped(little_server: Make) ->
         made.append(dataclasses.replace(little_server(place), is_ready=lambda: False))
         return made[-1]
 
-    with pytest.raises(ServerError, match=r"was not ready after 1 s: serving"), scratch_folder() as folder:
-        with running(make, folder, ready_timeout_s=1.0):
-            pytest.fail("it was never ready")
+    reason = "was not ready after 1 s: serving"
+    with pytest.raises(ServerError, match=reason), scratch_folder() as folder, running(make, folder, 1.0):
+        pytest.fail("it was never ready")
     assert not listens(int(made[0].target.url.rsplit(":", 1)[1]))
 
 

@@ -45,7 +45,7 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     ],
     "wrong_names": [
         (2, "workload: there is no locustfiles/keystone_auht.py"),
-        (3, "server.configuration: keystone has no 'uwsgy'; it has: uwsgi; did you mean uwsgi?"),
+        (3, "server.configuration: there is no 'uwsgy'; there are: uwsgi; did you mean uwsgi?"),
         (4, "dataset.users_per_project: is missing"),
         (4, "dataset.users_per_projects: keystone has no such key; did you mean users_per_project?"),
         (6, "primary.metric: there is no 'thoughput'"),
