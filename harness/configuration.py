@@ -100,9 +100,8 @@ class Configuration:
         """Fill in a template: a path below the configuration's folder, or below the system's for shared files."""
         loader = jinja2.FileSystemLoader([self.folder, self.folder.parent])
         # Configuration files are not HTML: escaping would change them.
-        templates = jinja2.Environment(
-            loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True
-        )
+        templates = jinja2.Environment(loader=loader, autoescape=False, keep_trailing_newline=True)  # noqa: S701
+        templates.undefined = jinja2.StrictUndefined
         return templates.get_template(template).render(**variables)
 
     def overlays(self, parameters: dict[str, Value]) -> list[str]:

@@ -16,7 +16,7 @@ from harness.install import REPOSITORY
 from harness.server import Target, end_group, free_port, last_words
 
 SPARE_S = 2
-"""Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on whole seconds."""
+"""Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
 STOP_TIMEOUT_S = 30
 START_AND_STOP_S = 60
 POLL_S = 0.1
@@ -74,7 +74,7 @@ def command(
 
 
 def environment(target: Target, inherited: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Locust's environment: ours without anything that would configure Locust or OpenStack behind the experiment's back.
+    """Locust's environment: ours without what would configure Locust or OpenStack behind the experiment's back.
 
     HOME points to an empty folder, because Locust reads ~/.locust.conf and openstacksdk ~/.config/openstack.
     """
@@ -90,7 +90,7 @@ def run(
     check: Callable[[], None],
     started: Callable[[int], None],
 ) -> int:
-    """Run Locust to its end, and return its exit status. `check` is asked meanwhile and raises where waiting is of no use.
+    """Run Locust to its end, and return its exit status. `check` is asked meanwhile, and may raise to end it.
 
     Raises LoadError where it overruns expected_s by START_AND_STOP_S + STOP_TIMEOUT_S. No process is ever left behind.
     """
@@ -100,8 +100,8 @@ def run(
     deadline = time.monotonic() + limit_s
     with (output.log.parent / "console.log").open("wb") as console:
         locust = subprocess.Popen(
-            argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL,
+            stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
             started(locust.pid)
@@ -132,7 +132,7 @@ def processes(output: Files) -> list[ProcessRecord]:
 def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: float) -> dict[str, Window]:
     """Warm-up and steady state of a run in whole Unix seconds, from what its processes recorded.
 
-    The steady state begins with the first whole second that lies warm_up_s after the last process had spawned its users.
+    The steady state begins with the first whole second that is warm_up_s after the last process had all its users.
     Raises LoadError where the load ended before the steady state did.
     """
     spawned = [r.spawning_complete_unix_s for r in records if r.spawning_complete_unix_s is not None]

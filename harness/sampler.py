@@ -21,7 +21,7 @@ ROLES = ("server", "generator")
 class Sampler:
     """Writes USAGE_COLUMNS rows while it is entered as a context.
 
-    CPU time is recorded as the counter that the kernel keeps for each process, so a late or missing sample loses nothing.
+    CPU time is recorded as the counter that the kernel keeps for each process: a late or missing sample loses nothing.
     """
 
     def __init__(self, file: Path, roots: Callable[[str], list[int]], period_s: float = PERIOD_S) -> None:

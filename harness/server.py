@@ -24,6 +24,7 @@ from harness.install import SERVERS
 
 SCRATCH = SERVERS / "scratch"
 STOP_GRACE_S = 5.0
+KILL_WAIT_S = 2.0
 START_ATTEMPTS = 3
 READY_TIMEOUT_S = 120.0
 POLL_S = 0.1
@@ -181,6 +182,18 @@ def end_group(popen: subprocess.Popen[bytes], grace_s: float | None = None) -> N
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(popen.pid, signal.SIGKILL)
         popen.wait()
+        deadline = time.monotonic() + KILL_WAIT_S
+        while _has_living_member(popen.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _has_living_member(group: int) -> bool:
+    """Whether a process of this group still runs. One that has ended may wait for its parent to notice for good."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
 
 
 def free_port() -> int:

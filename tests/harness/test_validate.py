@@ -44,7 +44,7 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
         (11, "factors.load.processes: levels must be plain values, each once"),
     ],
     "wrong_names": [
-        (2, "workload: there is no locustfiles/keystone_auht.py"),
+        (2, "workload: there is no 'keystone_auht'; there are: "),
         (3, "server.configuration: there is no 'uwsgy'; there are: uwsgi; did you mean uwsgi?"),
         (4, "dataset.users_per_project: is missing"),
         (4, "dataset.users_per_projects: keystone has no such key; did you mean users_per_project?"),
