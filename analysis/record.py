@@ -43,6 +43,23 @@ count      responses
 USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
 """Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
 
+METRICS = (
+    "throughput",
+    "min",
+    "mean",
+    "p50",
+    "p90",
+    "p95",
+    "p99",
+    "max",
+    "success_ratio",
+    "count",
+    "server_cpu_ms_per_request",
+    "server_peak_memory",
+    "generator_cpu",
+)
+"""Names that an experiment's primary.metric may have; analysis/metrics.py says what each is."""
+
 EXPERIMENT_FILE = "experiment.json"
 RUN_FILE = "run.json"
 RUNS_FOLDER = "runs"

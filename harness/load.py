@@ -78,7 +78,7 @@ def environment(target: Target, inherited: Mapping[str, str], home: Path) -> dic
 
     HOME points to an empty folder, because Locust reads ~/.locust.conf and openstacksdk ~/.config/openstack.
     """
-    kept = {k: v for k, v in inherited.items() if not k.startswith(("LOCUST_", "OS_"))}
+    kept = {k: v for k, v in inherited.items() if not k.startswith(("LOCUST_", "OS_", "STACKSWARM_"))}
     return {**kept, **target.environment, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 

@@ -1,0 +1,133 @@
+"""`python -m analysis report FOLDER…` and `… gate FOLDER`. The only place here that prints or exits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from analysis.record import RecordError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.decide import Analysis
+
+PASS, USAGE, INVALID = 0, 2, 4
+WIDTH = 100
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+Folders = Annotated[
+    list[Path],
+    typer.Argument(metavar="FOLDER…", help="Experiment folders, or prefixes of `locust --csv` (or their _stats.csv)."),
+]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where the report goes; FOLDER/report by default.")
+]
+
+
+@app.callback()
+def main() -> None:
+    """Analyse result folders: which configuration is better, by how much, how surely, and can it be trusted."""
+
+
+@app.command()
+def report(folders: Folders, output: Output = None) -> None:
+    """Print the comparison and write index.html, report.md, CSV and verdicts.json."""
+    from analysis import report as files
+
+    target = output or _default_output(folders)
+    try:
+        analyses = _analyses(folders)
+        files.claim(target)
+        console = _console()
+        for analysis in analyses:
+            _print(console, analysis)
+        page = files.write(analyses, target)
+    except (RecordError, files.ReportError) as error:
+        _refuse(error)
+    console.print(f"Report: {page}", soft_wrap=True, highlight=False, markup=False)
+
+
+@app.command()
+def gate(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment folder.")]) -> None:
+    """Exit 0 when all planned runs are complete and no severe finding stands, else 4; 2 for no result folder."""
+    try:
+        (analysis,) = _analyses([folder])
+    except RecordError as error:
+        _refuse(error)
+    runs = analysis.experiment.runs
+    complete = analysis.experiment.complete_runs()
+    for finding in analysis.severe:
+        typer.echo(f"severe: {finding.message} Next: {finding.next_action}")
+    passed = bool(complete) and len(complete) == len(runs) and not analysis.severe
+    typer.echo(f"{'pass' if passed else 'invalid'}: {len(complete)} of {len(runs)} planned runs complete")
+    raise typer.Exit(PASS if passed else INVALID)
+
+
+def _analyses(paths: list[Path]) -> list[Analysis]:
+    """Experiment folders one by one; all Locust CSV prefixes together as one comparison."""
+    from analysis import decide, load
+    from analysis.importers import locust_csv
+
+    folders = [path for path in paths if path.is_dir()]
+    prefixes = [path for path in paths if not path.is_dir()]
+    experiments = [load.load_experiment(folder) for folder in folders]
+    if prefixes:
+        experiments.append(locust_csv.load_prefixes(prefixes))
+    return [decide.analyse(experiment) for experiment in experiments]
+
+
+def _default_output(paths: list[Path]) -> Path:
+    """report/ in the one folder given; beside the one prefix, or in the working folder for several."""
+    if len(paths) > 1:
+        return Path("report")
+    (path,) = paths
+    return path / "report" if path.is_dir() else path.with_name(path.name.removesuffix("_stats.csv") + "_report")
+
+
+def _console() -> Console:
+    """As wide as the terminal, and never wider than 100 columns; 100 where there is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    return console
+
+
+def _print(console: Console, analysis: Analysis) -> None:
+    from rich.text import Text
+
+    from analysis import answer, method, tables
+
+    record = analysis.experiment.record
+    console.print(Text(record.question or record.name, style="bold"))
+    for verdict, sentence in answer.answers(analysis):
+        console.print(Text.assemble((f"{verdict.value}: " if verdict else "", "bold"), sentence))
+    for note in [*record.notes, *method.load_model_notes(analysis)]:
+        console.print(Text(note, style="dim"))
+    console.print()
+    for finding in analysis.findings:
+        console.print(
+            Text.assemble((f"{finding.severity.value}: ", "bold"), f"{finding.message} Next: {finding.next_action}")
+        )
+        for line in finding.evidence[:4]:
+            console.print(Text(f"  {line}"))
+        if len(finding.evidence) > 4:
+            console.print(f"  and {len(finding.evidence) - 4} more")
+    if analysis.findings:
+        console.print()
+    for block in tables.blocks(analysis, comparisons_a_block=1):
+        console.print(tables.to_terminal(block))
+    console.print(Text(method.table_note(analysis), style="dim"))
+
+
+def _refuse(error: Exception) -> None:
+    typer.echo(f"{error}", err=True)
+    raise typer.Exit(USAGE)
+
+
+if __name__ == "__main__":
+    app()

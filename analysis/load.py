@@ -1,0 +1,366 @@
+"""Result folders to tidy frames. Reads files and changes nothing; all that is odd in them is kept as an Oddity.
+
+Frames of an Experiment:
+
+runs            one row a planned run: run, block, replicate, treatment (pairing.key), status, reason, folder,
+                server_number, start_unix_s, end_unix_s (steady state; missing where the run has none)
+response_times  run, phase, endpoint, outcome, clock, bucket_us, count; phase is "warm_up", "steady_state" or "outside"
+timeline        run, second (Unix), offset_s (from the start of steady state), phase, endpoint, outcome, count
+usage           run and record.USAGE_COLUMNS
+totals          run, recorded, locust: responses of the whole run, by the histograms and by Locust's own CSV
+reported        values taken from another tool's summary instead of histograms: run, endpoint, metric, value, samples
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import pairing
+from analysis.record import (
+    EXPERIMENT_FILE,
+    PARTIAL_SUFFIX,
+    RESPONSE_TIME_COLUMNS,
+    RUN_FILE,
+    RUNS_FOLDER,
+    USAGE_COLUMNS,
+    ExperimentRecord,
+    PlannedRun,
+    RecordError,
+    RunRecord,
+    Treatment,
+    Window,
+    read_experiment,
+    read_run,
+    run_folders,
+)
+
+COMPLETE, FAILED, MISSING, INTERRUPTED = "complete", "failed", "missing", "interrupted"
+WARM_UP, STEADY_STATE, OUTSIDE = "warm_up", "steady_state", "outside"
+
+RUN_COLUMNS = ("run", "block", "replicate", "treatment", "status", "reason", "folder", "server_number",
+               "start_unix_s", "end_unix_s")  # fmt: skip
+HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us", "count")
+TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count")
+TOTALS_COLUMNS = ("run", "recorded", "locust")
+REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
+
+_NUMBERS = {
+    "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
+    "value": "float64", "recorded": "int64", "locust": "float64", "time_unix_s": "float64", "pid": "int64",
+    "cpu_s": "float64", "rss_bytes": "float64",
+}  # fmt: skip
+"""Types of the columns that are numbers; the others are text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Oddity:
+    """Something in the files that is not as the format says; never repaired in silence."""
+
+    run: int | None
+    file: str
+    what: str
+    loses_data: bool
+    """False for what an interrupted writer leaves, a last line without its end."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
+    """One experiment folder (or a set of imported summaries) in memory."""
+
+    folder: Path
+    record: ExperimentRecord
+    records: dict[int, RunRecord]
+    runs: pd.DataFrame
+    response_times: pd.DataFrame
+    timeline: pd.DataFrame
+    usage: pd.DataFrame
+    totals: pd.DataFrame
+    reported: pd.DataFrame
+    oddities: tuple[Oddity, ...] = ()
+    imported: bool = False
+    """True for another tool's summaries: one number each, without histograms, windows or replicates."""
+
+    @property
+    def treatments(self) -> dict[str, Treatment]:
+        """Treatment by its key, in the order of the factors' levels."""
+        return treatments(self.record)
+
+    def complete_runs(self, treatment: str | None = None) -> list[int]:
+        """Numbers of the runs that count: status complete, of one treatment or of all."""
+        rows = self.runs[self.runs["status"] == COMPLETE]
+        return [int(n) for n in (rows if treatment is None else rows[rows["treatment"] == treatment])["run"]]
+
+
+def load_experiment(folder: Path) -> Experiment:
+    """Read an experiment folder.
+
+    Raises RecordError where experiment.json is missing or damaged: without the plan nothing can be said to be missing.
+    A damaged run is a failed run, with its reason.
+    """
+    record = _read_plan(folder)
+    oddities: list[Oddity] = []
+    found = _read_runs(folder, record, oddities)
+    records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}
+    parts = [
+        _read_measurements(path, run, oddities)
+        for path, run in found.values()
+        if isinstance(run, RunRecord) and run.status == COMPLETE
+    ]
+    return Experiment(
+        folder=folder,
+        record=record,
+        records=records,
+        runs=_runs_frame(folder, record, found),
+        response_times=_concat([p[0] for p in parts], HISTOGRAM_COLUMNS),
+        timeline=_concat([p[1] for p in parts], TIMELINE_COLUMNS),
+        usage=_concat([p[2] for p in parts], ("run", *USAGE_COLUMNS)),
+        totals=pd.DataFrame([p[3] for p in parts], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
+        reported=empty_frame(REPORTED_COLUMNS),
+        oddities=tuple(oddities),
+    )
+
+
+_SHAPES: dict[str, type | tuple[type, ...]] = {
+    "name": str, "question": str, "workload": str, "factors": dict, "baseline": dict, "primary": dict,
+    "margin": (int, float), "held_constant": dict, "notes": list, "timing": dict, "order": dict, "overrides": list,
+    "number": int, "treatment": dict, "folder": str, "status": str, "windows": dict, "load": dict, "server": dict,
+    "environment": dict, "locust": dict, "files": dict, "start_unix_s": int, "end_unix_s": int,
+}  # fmt: skip
+"""What the fields of records that are read here must be, by name."""
+
+
+def _read_plan(folder: Path) -> ExperimentRecord:
+    try:
+        record = read_experiment(folder)
+    except (AttributeError, TypeError) as error:
+        raise RecordError(f"{folder / EXPERIMENT_FILE}: not an experiment's record ({error}).") from error
+    parts: list[ExperimentRecord | PlannedRun] = [record, *record.plan]
+    for part in parts:
+        _check_shapes(part, folder / EXPERIMENT_FILE)
+    return record
+
+
+def _check_shapes(record: ExperimentRecord | PlannedRun | RunRecord | Window, file: Path) -> None:
+    for name, value in vars(record).items():
+        if name in _SHAPES and not isinstance(value, _SHAPES[name]):
+            raise RecordError(f"{file}: {name} cannot be {value!r}. The file is damaged or hand-edited.")
+
+
+def treatments(record: ExperimentRecord) -> dict[str, Treatment]:
+    """Treatments of the plan by key, in the order in which `factors` names paths and levels."""
+    unordered = {pairing.key(planned.treatment): planned.treatment for planned in record.plan}
+
+    def place(treatment: Treatment) -> list[int]:
+        texts = {path: [pairing.level_text(level) for level in levels] for path, levels in record.factors.items()}
+        levels = {path: pairing.level_text(level) for path, level in treatment.items()}
+        return [texts[p].index(levels[p]) if levels.get(p) in texts[p] else len(texts[p]) for p in record.factors]
+
+    return dict(sorted(unordered.items(), key=lambda item: place(item[1])))
+
+
+# --- which runs there are ------------------------------------------------------------------------------------------
+
+Found = dict[int, tuple[Path, RunRecord | RecordError]]
+
+
+def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -> Found:
+    found: Found = {}
+    by_folder = {Path(planned.folder).name: planned.number for planned in record.plan}
+    planned_numbers = set(by_folder.values())
+    for path in run_folders(folder):
+        run = _read_one_run(path)
+        number = run.number if isinstance(run, RunRecord) else by_folder.get(path.name, _leading_number(path.name))
+        if number not in planned_numbers or number in found:
+            oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
+            continue
+        found[number] = (path, run)
+    return found
+
+
+def _read_one_run(path: Path) -> RunRecord | RecordError:
+    try:
+        run = read_run(path)
+        parts: list[RunRecord | Window] = [run, *run.windows.values()]
+        for part in parts:
+            _check_shapes(part, path / RUN_FILE)
+        return run
+    except RecordError as error:
+        return error
+    except (AttributeError, TypeError) as error:
+        return RecordError(f"{path}: run.json is not a run's record ({error}).")
+
+
+def _leading_number(name: str) -> int | None:
+    digits = re.match(r"\d+", name)
+    return int(digits.group()) if digits else None
+
+
+def _runs_frame(folder: Path, record: ExperimentRecord, found: Found) -> pd.DataFrame:
+    planned = {run.number: run for run in record.plan}
+    rows = [_run_row(folder, planned[number], found.get(number)) for number in sorted(planned)]
+    frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+    return frame.astype({"start_unix_s": "Int64", "end_unix_s": "Int64"})
+
+
+def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | RecordError] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "run": planned.number,
+        "block": planned.block,
+        "replicate": planned.replicate,
+        "treatment": pairing.key(planned.treatment),
+        "folder": planned.folder,
+        "server_number": planned.server_number,
+    }
+    if found is None:
+        partial = folder / RUNS_FOLDER / (Path(planned.folder).name + PARTIAL_SUFFIX)
+        status = INTERRUPTED if partial.is_dir() else MISSING
+        reason = "interrupted before it was whole" if status == INTERRUPTED else "planned, but not there"
+        return row | {"status": status, "reason": reason}
+    path, run = found
+    row["folder"] = path.name
+    if isinstance(run, RecordError):
+        return row | {"status": FAILED, "reason": str(run).replace(str(folder) + "/", "")}
+    if pairing.key(run.treatment) != row["treatment"]:
+        return row | {"status": FAILED, "reason": "its treatment is not the planned one"}
+    window = run.windows.get(STEADY_STATE)
+    if run.status == COMPLETE and (window is None or window.length_s <= 0):
+        return row | {"status": FAILED, "reason": "complete, but without a steady-state window"}
+    times = {"start_unix_s": window.start_unix_s, "end_unix_s": window.end_unix_s} if window else {}
+    return row | times | {"status": run.status if run.status == COMPLETE else FAILED, "reason": run.reason}
+
+
+# --- what was measured in a run ------------------------------------------------------------------------------------
+
+
+def _read_measurements(
+    path: Path, run: RunRecord, oddities: list[Oddity]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, tuple[int, int, float | None]]:
+    files = role_files(path, run, "response_times", "response_times/*.csv")
+    rows = _concat(
+        [_read_table(f, RESPONSE_TIME_COLUMNS, run.number, path, oddities) for f in files], RESPONSE_TIME_COLUMNS
+    )
+    rows["phase"] = _phases(rows["second"], run)
+    rows.insert(0, "run", run.number)
+    usage = _concat(
+        [
+            _read_table(f, USAGE_COLUMNS, run.number, path, oddities)
+            for f in role_files(path, run, "usage", "usage.csv")
+        ],
+        USAGE_COLUMNS,
+    )
+    usage.insert(0, "run", run.number)
+    timeline = _timeline(rows, run)
+    totals = (run.number, int(timeline["count"].sum()), _locust_total(role_files(path, run, "locust", "locust/*.csv")))
+    return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals
+
+
+def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:
+    """Files of one role of a run, as run.json lists them, else those that match `pattern`; only such as exist."""
+    listed = run.files.get(role)
+    names = [listed] if isinstance(listed, str) else listed
+    files = [path / str(name) for name in names] if isinstance(names, list) else sorted(path.glob(pattern))
+    return [inner for f in files for inner in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if inner.is_file()]
+
+
+def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
+    # Each response is there once for each clock: as "both", or as "response" and as "service".
+    once = rows[rows["clock"] != "service"].copy()
+    window = run.windows.get(STEADY_STATE)
+    once["offset_s"] = once["second"] - (window.start_unix_s if window else 0)
+    return _sum_counts(once, TIMELINE_COLUMNS)
+
+
+def _phases(seconds: pd.Series[int], run: RunRecord) -> pd.Series[str]:
+    phases = pd.Series(OUTSIDE, index=seconds.index, dtype="str")
+    for name in (WARM_UP, STEADY_STATE):
+        window = run.windows.get(name)
+        if window is not None:
+            phases[(seconds >= window.start_unix_s) & (seconds < window.end_unix_s)] = name
+    return phases
+
+
+def _sum_counts(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    keys = [name for name in columns if name != "count"]
+    return rows.groupby(keys, sort=True)["count"].sum().reset_index()
+
+
+def _locust_total(files: list[Path]) -> float | None:
+    """Request count of the Aggregated row of Locust's _stats.csv; None without one."""
+    for path in files:
+        if not path.name.endswith("_stats.csv"):
+            continue
+        with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+            rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
+        try:
+            return float(rows[-1]["Request Count"]) if rows else None
+        except (KeyError, ValueError, TypeError):
+            return None
+    return None
+
+
+# --- tables on disk ------------------------------------------------------------------------------------------------
+
+
+def _read_table(path: Path, columns: tuple[str, ...], run: int, folder: Path, oddities: list[Oddity]) -> pd.DataFrame:
+    """A CSV file with exactly `columns`; lines that are not whole are left out and become an Oddity."""
+    name = str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        oddities.append(Oddity(run, name, f"cannot be read ({error.strerror})", True))
+        return empty_frame(columns)
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        oddities.append(Oddity(run, name, "the last line is torn; it was left out", False))
+    numbers = {column: kind for column, kind in _NUMBERS.items() if column in columns}
+    kinds = {column: numbers.get(column, "str") for column in columns}
+    try:
+        rows = pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False)[list(columns)]
+        if not _plausible(rows).all():
+            raise ValueError("a negative or infinite number")
+    except (ValueError, KeyError) as error:
+        rows, lost = _read_damaged(text, columns, numbers)
+        oddities.append(Oddity(run, name, f"{lost} ({_first_line(error)})", True))
+    return rows
+
+
+def _read_damaged(text: str, columns: tuple[str, ...], numbers: dict[str, str]) -> tuple[pd.DataFrame, str]:
+    try:
+        reader = csv.DictReader(io.StringIO(text.replace("\0", "")), restkey="surplus")
+        if not set(columns) <= set(reader.fieldnames or ()):
+            raise ValueError("no header")
+        raw = pd.DataFrame(list(reader), columns=[*columns, "surplus"])
+    except (csv.Error, ValueError):
+        return empty_frame(columns), f"not a table of {', '.join(columns)}; left out as a whole"
+    converted = {column: pd.to_numeric(raw[column], errors="coerce") for column in numbers}
+    whole = pd.DataFrame(converted).notna().all(axis=1) & raw[list(columns)].notna().all(axis=1) & raw["surplus"].isna()
+    whole &= _plausible(pd.DataFrame(converted))
+    rows = raw.assign(**converted)[list(columns)][whole].astype(dict(numbers))
+    return rows, f"{int((~whole).sum())} of {len(raw)} lines are damaged and were left out"
+
+
+def _plausible(rows: pd.DataFrame) -> pd.Series[bool]:
+    numbers = rows.select_dtypes("number").to_numpy(dtype=float)
+    return pd.Series(((numbers >= 0) & (numbers < float("inf"))).all(axis=1), index=rows.index)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def empty_frame(columns: Iterable[str]) -> pd.DataFrame:
+    """A frame without rows whose columns have the types that files give them."""
+    return pd.DataFrame({column: pd.Series(dtype=_NUMBERS.get(column, "str")) for column in columns})
+
+
+def _concat(frames: list[pd.DataFrame], columns: Iterable[str]) -> pd.DataFrame:
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else empty_frame(columns)

@@ -1,0 +1,78 @@
+"""What the numbers mean and how they were got, in sentences for the report. Pure."""
+
+from __future__ import annotations
+
+from analysis import answer, compare
+from analysis.decide import Analysis
+
+
+def load_model_notes(analysis: Analysis) -> list[str]:
+    """For the first page: whether response time and service time are two things here."""
+    models = {str(run.load.get("model")) for run in analysis.experiment.records.values() if run.load.get("model")}
+    if models == {"closed"}:
+        return [
+            "Closed workload model: a user sends its next request when the last is answered, so response time and "
+            "service time coincide, and the waiting that a steady stream of arrivals would suffer is not in them."
+        ]
+    if "open" in models:
+        return [
+            "Open workload model: response time counts from the intended start of a request, service time from its "
+            "actual start."
+        ]
+    return []
+
+
+def table_note(analysis: Analysis) -> str:
+    """What stands under the comparison table."""
+    if analysis.experiment.imported:
+        return (
+            "As Locust's summary reports them: over the whole run, warm-up included, percentiles rounded (by default "
+            "to whole milliseconds and two digits). With one run a side a ratio has no interval."
+        )
+    return (
+        "Values: all complete replicates of a treatment together, their histograms added before percentiles are taken. "
+        f"Ratios: to the baseline, from one number a run, with the {answer.level_text(analysis.level)} interval in "
+        "brackets; [none] where the replicates are too few for one, – where a run does not carry the metric. "
+        "Ratios without a verdict were looked at, not decided."
+    )
+
+
+def sentences(analysis: Analysis) -> list[str]:
+    """The method, for the analyst who wants to check it."""
+    if analysis.experiment.imported:
+        return [table_note(analysis)]
+    return [*_measurement(analysis), *_statistics(analysis)]
+
+
+def _measurement(analysis: Analysis) -> list[str]:
+    timing, order = analysis.experiment.record.timing, analysis.experiment.record.order
+    declared = ", ".join(f"{name.removesuffix('_s').replace('_', '-')} {value:g} s" for name, value in timing.items())
+    ordered = ", ".join(f"{name.replace('_', ' ')} {str(value).replace('_', ' ')}" for name, value in order.items())
+    return [
+        f"Windows as declared: {declared or 'none'}. Only responses completed in steady state count; the warm-up is "
+        "kept and drawn, and is in no number.",
+        f"Order of the runs: {ordered or 'not recorded'}.",
+        "Throughput: successful responses a second of steady state. Failures are counted apart, and are in no "
+        "response time.",
+        "Percentile: nearest rank, the value of rank ceil(p × n) of the n counted values; buckets are within 0.5 % of "
+        "each value. Shown from 6 responses for p50, 36 for p90, 72 for p95 and 368 for p99, where a distribution-free "
+        "two-sided 95 % interval for it exists.",
+        "Server CPU per request: growth of the CPU time of all server processes over steady state, divided by the "
+        "responses in it. Memory: the highest sum of resident sets; pages that processes share count once for each. "
+        "100 % of a core is one busy processor.",
+    ]
+
+
+def _statistics(analysis: Analysis) -> list[str]:
+    record, deciding = analysis.experiment.record, max(len(analysis.deciding), 1)
+    margin = answer.margin_text(record.margin)
+    subject = "one comparison carries" if deciding == 1 else f"{deciding} comparisons carry"
+    return [
+        "The unit is the run: the ratio is Hodges and Lehmann's estimate on the logarithms of the runs, unpaired, and "
+        "its interval inverts the exact Mann-Whitney test.",
+        f"Level {answer.level_text(analysis.level)}: 1 − 0.05/m for m = {deciding}, because {subject} the verdict. "
+        f"That takes {compare.smallest_replicates(deciding)} replicates a side at least.",
+        f"Verdict, in this order: invalid (a severe finding), same (interval within {margin}), faster or slower "
+        "(interval excludes 1), inconclusive. Replicates that would decide: at the noise and the difference seen, in "
+        f"four of five repetitions, at most {compare.MOST_REPLICATES}.",
+    ]

@@ -1,0 +1,285 @@
+"""The metrics: one row each in METRICS says name, unit, which way is better, format, and how it is computed.
+
+A metric is a function of an Observation: what was seen in one steady-state window, or in the windows of several
+replicates merged into one. So the same function gives the number of a run and that of a treatment, and a treatment's
+percentile is that of its merged histogram, never an average of percentiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import pandas as pd
+
+from analysis import histograms
+from analysis import usage as usage_of
+from analysis.histograms import Histogram
+from analysis.load import STEADY_STATE, Experiment
+from analysis.usage import RoleUsage
+
+ALL_REQUESTS = "all requests"
+"""Stands in the endpoint column for all endpoints together."""
+
+Clock = Literal["response", "service"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Observation:
+    """What one endpoint, or all together, showed in a steady-state window (or several, merged)."""
+
+    window_s: float
+    successes: int
+    failures: int
+    response_times: Histogram
+    """Successful responses only: a failure has another distribution, and often a timeout's."""
+    service_times: Histogram
+    """Empty in the closed model, where service time and response time coincide."""
+    server: RoleUsage | None
+    generator: RoleUsage | None
+    server_responses: float
+    """Responses in the part of the window that the server's usage samples cover."""
+
+    @property
+    def responses(self) -> int:
+        """Successes and failures."""
+        return self.successes + self.failures
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """One metric: `value` returns None where it is unknown, and is never estimated."""
+
+    name: str
+    """As in record.METRICS, where an experiment may name it as its primary one."""
+    title: str
+    unit: str
+    """Of the value, as it stands in the tidy CSV."""
+    better: Literal["higher", "lower"]
+    value: Callable[[Observation], float | None]
+    per_endpoint: bool = True
+    """False for what belongs to a run as a whole."""
+    samples_needed: int = 1
+    """Successful responses below which the value is not shown."""
+    shown_unit: str | None = None
+    """Unit for people, where it is another one; a value times shown_factor is in it."""
+    shown_factor: float = 1
+    chooses: bool = True
+    """False for the load generator's own numbers and for counts: no configuration is chosen by them, so the table shows
+    no ratio, unless one is the primary metric."""
+
+    @property
+    def head(self) -> str:
+        """Title and unit, for people."""
+        unit = self.unit if self.shown_unit is None else self.shown_unit
+        return f"{self.title}, {unit}" if unit else self.title
+
+
+def _throughput(seen: Observation) -> float | None:
+    return seen.successes / seen.window_s if seen.window_s > 0 else None
+
+
+def _success_ratio(seen: Observation) -> float | None:
+    return seen.successes / seen.responses if seen.responses else None
+
+
+def _server_cpu_ms_per_request(seen: Observation) -> float | None:
+    return 1000 * seen.server.cpu_s / seen.server_responses if seen.server and seen.server_responses else None
+
+
+def _cores(used: RoleUsage | None) -> float | None:
+    return used.cpu_s / used.covered_s if used else None
+
+
+def _cpu_metric(name: str, title: str, value: Callable[[Observation], float | None], chooses: bool) -> Metric:
+    """CPU time a second, which a tidy table holds in cores and people read in percent of one."""
+    return Metric(name, title, "cores", "lower", value, False, 1, "% of a core", 100, chooses)
+
+
+def _time_metric(clock: Clock, statistic: str) -> Metric:
+    """`statistic` is min, mean, max, or pNN for a percentile; response time has the plain name."""
+    fraction = float(statistic[1:]) / 100 if statistic.startswith("p") else None
+    needed = histograms.smallest_sample_for(fraction) if fraction else 1
+
+    def value(seen: Observation) -> float | None:
+        histogram = seen.response_times if clock == "response" else seen.service_times
+        if histogram.total < needed:
+            return None
+        if fraction is not None:
+            value_us = histogram.percentile_us(fraction)
+        else:
+            value_us = {"min": histogram.min_us, "mean": histogram.mean_us, "max": histogram.max_us}[statistic]()
+        return None if value_us is None else value_us / 1000
+
+    name = statistic if clock == "response" else f"{SERVICE}{statistic}"
+    return Metric(name, f"{statistic} {clock} time", "ms", "lower", value, samples_needed=needed)
+
+
+SERVICE = "service_"
+STATISTICS = ("min", "mean", "p50", "p90", "p95", "p99", "max")
+
+METRICS: tuple[Metric, ...] = (
+    Metric("throughput", "throughput", "responses/s", "higher", _throughput),
+    *(_time_metric("response", statistic) for statistic in STATISTICS),
+    *(_time_metric("service", statistic) for statistic in STATISTICS),
+    Metric("success_ratio", "success", "ratio", "higher", _success_ratio, shown_unit="%", shown_factor=100),
+    Metric("count", "responses", "", "higher", lambda seen: seen.responses, chooses=False),
+    Metric("server_cpu_ms_per_request", "server CPU per request", "ms", "lower", _server_cpu_ms_per_request,
+           per_endpoint=False),
+    _cpu_metric("server_cpu", "server CPU", lambda seen: _cores(seen.server), True),
+    Metric("server_peak_memory", "peak server memory", "bytes", "lower",
+           lambda seen: seen.server.peak_rss_bytes if seen.server else None,
+           per_endpoint=False, shown_unit="MiB", shown_factor=2**-20),
+    _cpu_metric("generator_cpu", "generator CPU", lambda seen: _cores(seen.generator), False),
+    _cpu_metric("generator_cpu_busiest", "busiest generator",
+                lambda seen: seen.generator.busiest_cpu_share if seen.generator else None, False),
+)  # fmt: skip
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+Observations = dict[tuple[int, str], Observation]
+
+
+def observe(experiment: Experiment) -> Observations:
+    """Observation of each complete run by (run, endpoint), endpoint ALL_REQUESTS included."""
+    found: Observations = {}
+    inside = experiment.response_times[experiment.response_times["phase"] == STEADY_STATE]
+    by_run = {int(str(run)): rows for run, rows in inside.groupby("run")}
+    usage_by_run = {int(str(run)): rows for run, rows in experiment.usage.groupby("run")}
+    complete = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
+    for run, start, end in zip(complete["run"], complete["start_unix_s"], complete["end_unix_s"], strict=True):
+        if experiment.imported:
+            continue
+        rows = by_run.get(run, inside.iloc[:0])
+        roles = _roles(usage_by_run.get(run), int(start), int(end))
+        found[run, ALL_REQUESTS] = _observation(rows, int(end) - int(start), roles)
+        for endpoint, part in rows.groupby("endpoint"):
+            found[run, str(endpoint)] = _observation(part, int(end) - int(start), {})
+    return found
+
+
+def merge(parts: Iterable[Observation]) -> Observation:
+    """Several windows as one: counts, seconds and CPU added, histograms added, peaks the highest."""
+    seen = list(parts)
+    return Observation(
+        window_s=sum(o.window_s for o in seen),
+        successes=sum(o.successes for o in seen),
+        failures=sum(o.failures for o in seen),
+        response_times=histograms.add(o.response_times for o in seen),
+        service_times=histograms.add(o.service_times for o in seen),
+        server=usage_of.merge([o.server for o in seen if o.server]),
+        generator=usage_of.merge([o.generator for o in seen if o.generator]),
+        server_responses=sum(o.server_responses for o in seen if o.server),
+    )
+
+
+def by_run(experiment: Experiment, observations: Observations) -> pd.DataFrame:
+    """Long form, one row a run x endpoint x metric: run, treatment, endpoint, metric, unit, value, samples.
+
+    value is missing where the run does not carry the metric. samples: successful responses behind it.
+    """
+    measured = [
+        {
+            "run": run,
+            "endpoint": endpoint,
+            "metric": metric.name,
+            "value": metric.value(seen),
+            "samples": seen.successes,
+        }
+        for (run, endpoint), seen in observations.items()
+        for metric in _applicable(seen, endpoint)
+    ]
+    columns = ["run", "endpoint", "metric", "value", "samples"]
+    rows = (
+        pd.concat([pd.DataFrame(measured, columns=columns), experiment.reported])
+        if len(experiment.reported)
+        else pd.DataFrame(measured, columns=columns)
+    )
+    treatment_of = dict(zip(experiment.runs["run"], experiment.runs["treatment"], strict=True))
+    rows.insert(1, "treatment", rows["run"].map(treatment_of))
+    rows.insert(4, "unit", rows["metric"].map({metric.name: metric.unit for metric in METRICS}))
+    return rows.astype({"value": "float64"}).reset_index(drop=True)
+
+
+def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataFrame:
+    """Long form of the merged replicates: treatment, endpoint, metric, value, samples."""
+    rows: list[dict[str, object]] = []
+    for treatment in experiment.treatments:
+        runs = set(experiment.complete_runs(treatment))
+        for endpoint in _endpoints(observations, runs):
+            seen = merge(o for (run, name), o in observations.items() if run in runs and name == endpoint)
+            rows += [
+                {"treatment": treatment, "endpoint": endpoint, "metric": m.name, "value": m.value(seen),
+                 "samples": seen.successes}
+                for m in _applicable(seen, endpoint)
+            ]  # fmt: skip
+        rows += _reported_rows(experiment.reported, treatment, runs)
+    frame = pd.DataFrame(rows, columns=["treatment", "endpoint", "metric", "value", "samples"])
+    return frame.astype({"value": "float64"})
+
+
+def format_value(metric: Metric, value: float | None) -> str:
+    """A value for people, in the metric's shown unit: three digits, and a success ratio never rounded up to 100 %."""
+    if value is None or math.isnan(value):
+        return "–"
+    shown = value * metric.shown_factor
+    if metric.name == "success_ratio":
+        return f"{math.floor(shown * 100 + 1e-6) / 100:.2f}" if value < 1 else "100"
+    if metric.name == "count" or shown >= 100:
+        return f"{shown:,.0f}"
+    return f"{shown:.1f}" if shown >= 10 else f"{shown:.2f}" if shown >= 1 else f"{shown:.3g}"
+
+
+def _applicable(seen: Observation, endpoint: str) -> list[Metric]:
+    """Metrics that can have a value here: service times only where they were measured apart from response times."""
+    return [
+        metric
+        for metric in METRICS
+        if (metric.per_endpoint or endpoint == ALL_REQUESTS)
+        and not (metric.name.startswith(SERVICE) and not seen.service_times.total)
+    ]
+
+
+def _endpoints(observations: Observations, runs: set[int]) -> list[str]:
+    names = {name for run, name in observations if run in runs}
+    return sorted(names, key=lambda name: (name != ALL_REQUESTS, name))
+
+
+def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> list[dict[str, object]]:
+    rows = reported[reported["run"].isin(runs)] if len(runs) == 1 else reported.iloc[:0]
+    return [
+        {"treatment": treatment, "endpoint": r["endpoint"], "metric": r["metric"], "value": r["value"],
+         "samples": r["samples"]}
+        for r in rows.to_dict("records")
+    ]  # fmt: skip
+
+
+def _roles(samples: pd.DataFrame | None, start: int, end: int) -> dict[str, RoleUsage]:
+    if samples is None:
+        return {}
+    found = {str(role): usage_of.role_usage(rows, start, end) for role, rows in samples.groupby("role")}
+    return {role: used for role, used in found.items() if used is not None}
+
+
+def _observation(rows: pd.DataFrame, window_s: int, roles: dict[str, RoleUsage]) -> Observation:
+    success = rows["outcome"] == "success"
+    response, service = rows["clock"] != "service", rows["clock"] == "service"
+    successes = int(rows.loc[success & response, "count"].sum())
+    failures = int(rows.loc[~success & response, "count"].sum())
+    server = roles.get("server")
+    return Observation(
+        window_s=window_s,
+        successes=successes,
+        failures=failures,
+        response_times=_histogram(rows[success & response]),
+        service_times=_histogram(rows[success & service]),
+        server=server,
+        generator=roles.get("generator"),
+        server_responses=(successes + failures) * server.covered_s / window_s if server else 0.0,
+    )
+
+
+def _histogram(rows: pd.DataFrame) -> Histogram:
+    return histograms.from_arrays(rows["bucket_us"].to_numpy(), rows["count"].to_numpy())

@@ -1,0 +1,326 @@
+"""Keystone's v3 authentication protocol: build a request, judge a response, read credentials. Knows nothing of load."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import http
+import json
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import requests
+from _errors import HostUnknown, NotReady
+
+SUCCESS = None
+"""What judge() and its kin return for a response that is what it should be."""
+
+USERS_COLUMNS = ("username", "password", "user_domain_id", "project_name", "project_domain_id")
+
+TOKEN_HEADER = "X-Subject-Token"  # noqa: S105 (a header's name)
+
+SETUP_USER_AGENT = "stackswarm-setup"
+"""Requests made before load begins carry this name, so that the server's request log can be counted without them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Credential:
+    """A user with a password, and the project the token is for. Names or ids; where both are given the id counts."""
+
+    username: str | None
+    password: str = dataclasses.field(repr=False)
+    user_id: str | None = None
+    user_domain_id: str | None = None
+    user_domain_name: str | None = None
+    project_id: str | None = None
+    project_name: str | None = None
+    project_domain_id: str | None = None
+    project_domain_name: str | None = None
+    origin: str = ""
+    """Where it was read, for messages: "users.csv line 3"."""
+
+    @property
+    def label(self) -> str:
+        """The user in a message, never with the password."""
+        return f"user {self.username or self.user_id!r}" + (f" ({self.origin})" if self.origin else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cloud:
+    """What OS_* variables and clouds.yaml say, in openstacksdk's order of precedence."""
+
+    auth_url: str | None
+    verify: bool | str
+    """False: certificates are not checked. A string: the file of the certificate authority."""
+    credential: Credential | None
+    missing: str
+    """Why there is no credential; empty where there is one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """An issued token. The id is a secret: it stays out of repr()."""
+
+    id: str = dataclasses.field(repr=False)
+    user_id: str
+
+
+def token_url(host: str) -> str:
+    """URL of /v3/auth/tokens for a --host or OS_AUTH_URL, which may carry a path and may end in "/" or "/v3".
+
+    Raises NotReady for anything that is not an http or https URL.
+    """
+    if not re.match(r"https?://[^/\s]+", host):
+        raise NotReady(
+            f"{host!r} is not the URL of a Keystone: give --host (or OS_AUTH_URL) as http://address:port/path."
+        )
+    base = host.rstrip("/")
+    return base.removesuffix("/v3").rstrip("/") + "/v3/auth/tokens"
+
+
+def authentication_body(credential: Credential) -> str:
+    """Body of POST /v3/auth/tokens: password method, project scope."""
+    user = _named(credential.user_id, credential.username, credential.user_domain_id, credential.user_domain_name)
+    scope = _named(
+        credential.project_id, credential.project_name, credential.project_domain_id, credential.project_domain_name
+    )
+    identity = {"methods": ["password"], "password": {"user": {**user, "password": credential.password}}}
+    return json.dumps({"auth": {"identity": identity, "scope": {"project": scope}}})
+
+
+def _named(id_: str | None, name: str | None, domain_id: str | None, domain_name: str | None) -> dict[str, Any]:
+    if id_:
+        return {"id": id_}
+    return {"name": name, "domain": {"id": domain_id} if domain_id else {"name": domain_name}}
+
+
+def judge_authentication(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
+    """None for a success, 201 with a token; else the failure in words."""
+    if status != http.HTTPStatus.CREATED:
+        return describe_failure(status, body)
+    return SUCCESS if headers.get(TOKEN_HEADER) else f"201 without {TOKEN_HEADER}"
+
+
+def judge_validation(status: int, body: bytes, user_id: str) -> str | None:
+    """None for a success, 200 that names the expected user; else the failure in words."""
+    if status != http.HTTPStatus.OK:
+        return describe_failure(status, body)
+    found = user_of_token(body)
+    if found is None:
+        return "200 without a token's user in the body"
+    return SUCCESS if found == user_id else "200 with another user than expected"
+
+
+def user_of_token(body: bytes) -> str | None:
+    """User id in the body of an issued or validated token; None where the body is something else."""
+    try:
+        found = json.loads(body)["token"]["user"]["id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def describe_failure(status: int, body: bytes) -> str:
+    """A failed answer in words: "401 Unauthorized", and Keystone's error title where that says more."""
+    try:
+        phrase = http.HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "unknown status"
+    title = _error_title(body)
+    if not title or title.lower() == phrase.lower():
+        return f"{status} {phrase}"
+    return f"{status} {phrase}: {title}"
+
+
+def _error_title(body: bytes) -> str:
+    try:
+        title = json.loads(body)["error"]["title"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    # Only a title: a server's free text would make every failure one of its own.
+    return re.sub(r"[^ -~]+", " ", title)[:80].strip() if isinstance(title, str) else ""
+
+
+def token_format(token: str) -> str:
+    """ "fernet", "jws", "pkiz", "pki", "uuid", or "unknown": told from the token's first characters and its length."""
+    if re.fullmatch(r"[0-9a-fA-F]{32}", token):
+        return "uuid"
+    for beginning, name in (("gAAAAA", "fernet"), ("eyJ", "jws"), ("PKIZ_", "pkiz"), ("MII", "pki")):
+        if token.startswith(beginning):
+            return name
+    return "unknown"
+
+
+def read_users(path: str | Path) -> list[Credential]:
+    """Users of a CSV file with the columns USERS_COLUMNS, in any order.
+
+    Raises NotReady, naming file and line, where the file is missing, readable by others, or not what it should be.
+    """
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            octal = f"{stat.S_IMODE(mode):04o}"
+            raise NotReady(f"{path}: holds passwords and is open to others (mode {octal}). Run: chmod 600 {path}")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            users = _users_of_rows(csv.reader(file, strict=True), path)
+    except OSError as error:
+        raise NotReady(f"{path}: cannot be read ({error.strerror}). Give --users-csv an existing file.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise NotReady(f"{path}: not a CSV file in UTF-8 ({type(error).__name__}).") from None
+    if not users:
+        raise NotReady(
+            f"{path}: holds no user. It needs a header, {','.join(USERS_COLUMNS)}, and one line for each user."
+        )
+    return users
+
+
+def _users_of_rows(rows: Iterable[list[str]], path: Path) -> list[Credential]:
+    columns: list[str] | None = None
+    users = []
+    for line, row in enumerate(rows, start=1):
+        if columns is None:
+            columns = _header(row, path)
+        elif row:
+            users.append(_user_of_row(dict(zip(columns, row, strict=False)), len(row), f"{path} line {line}"))
+    return users
+
+
+def _header(row: list[str], path: Path) -> list[str]:
+    columns = [name.strip() for name in row]
+    if sorted(columns) != sorted(USERS_COLUMNS):
+        # The row itself is not shown: in a file without a header it holds a password.
+        raise NotReady(f"{path} line 1: the header must name these columns, no others: {','.join(USERS_COLUMNS)}")
+    return columns
+
+
+def _user_of_row(row: dict[str, str], width: int, where: str) -> Credential:
+    if width != len(USERS_COLUMNS):
+        raise NotReady(f"{where}: {width} values where {len(USERS_COLUMNS)} are needed ({','.join(USERS_COLUMNS)})")
+    empty = [name for name in USERS_COLUMNS if not row[name]]
+    if empty:
+        raise NotReady(f"{where}: no {', '.join(empty)}. Every column needs a value.")
+    return Credential(**row, origin=where)
+
+
+def read_cloud(name: str | None) -> Cloud:
+    """What the environment (OS_*) or the cloud `name` of clouds.yaml says; openstacksdk decides which goes first.
+
+    Raises NotReady where the named cloud does not exist or a file is damaged.
+    """
+    from openstack.config import loader
+
+    try:
+        # Not validated here: openstacksdk names the first missing value only, and a URL alone is of use too.
+        region = loader.OpenStackConfig().get_one(cloud=name, validate=False)
+        verify = region.get_requests_verify_args()[0]
+    except Exception as error:  # openstacksdk, keystoneauth and PyYAML raise errors without a common base
+        raise NotReady(f"OS_* variables or clouds.yaml: {_first_line(error)}") from None
+    config, auth = region.config, dict(region.config.get("auth") or {})
+    # where it is not validated, openstacksdk leaves some values beside `auth`
+    values = {key: _text(auth.get(key, config.get(key))) for key in _AUTH_KEYS}
+    missing = _what_is_missing(config.get("auth_type"), values)
+    fields = {key: value for key, value in values.items() if key not in ("auth_url", "password")}
+    origin = f"cloud {region.name!r}" if region.name not in ("", "envvars") else "OS_* variables"
+    credential = None if missing else Credential(password=values["password"] or "", origin=origin, **fields)
+    return Cloud(values["auth_url"], True if verify is None else verify, credential, missing)
+
+
+_AUTH_KEYS = (
+    "auth_url",
+    "username",
+    "user_id",
+    "password",
+    "user_domain_id",
+    "user_domain_name",
+    "project_id",
+    "project_name",
+    "project_domain_id",
+    "project_domain_name",
+)
+
+
+def _text(value: object) -> str | None:
+    # YAML reads an unquoted password of digits as a number
+    return None if value is None or value == "" else str(value)
+
+
+def _what_is_missing(auth_type: str | None, values: Mapping[str, str | None]) -> str:
+    if auth_type not in (None, "", "password", "v3password"):
+        return f"auth_type {auth_type!r} is not a password, and this workload measures authentication by password"
+    absent = [
+        "OS_" + needed[0].upper()
+        for needed in (
+            ("username", "user_id"),
+            ("password",),
+            ("user_domain_name", "user_domain_id", "user_id"),
+            ("project_name", "project_id"),
+            ("project_domain_name", "project_domain_id", "project_id"),
+        )
+        if not any(values[name] for name in needed)
+    ]
+    return f"no {', '.join(absent)}" if absent else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def credential_of(cloud: Cloud, instead: str) -> Credential:
+    """The cloud's credential. Raises NotReady where there is none, with `instead`: what else the user could do."""
+    if cloud.credential is None:
+        raise NotReady(f"No Keystone credential: {cloud.missing}. Set the OS_* variables or name a cloud{instead}.")
+    return cloud.credential
+
+
+def host_of(cloud: Cloud, host: str | None) -> str:
+    """The --host, or else the cloud's URL. Raises HostUnknown where nothing says where Keystone is."""
+    found = host or cloud.auth_url
+    if not found:
+        raise HostUnknown(
+            "Where is Keystone? Give --host, set OS_AUTH_URL, or name a cloud of clouds.yaml (--os-cloud)."
+        )
+    return found
+
+
+def authenticate_once(url: str, credential: Credential, verify: bool | str = True, timeout_s: float = 60.0) -> Token:
+    """Ask for one token, outside of the load. Raises NotReady where Keystone cannot be reached or refuses."""
+    headers = {"Content-Type": "application/json", "User-Agent": SETUP_USER_AGENT, "Connection": "close"}
+    body = authentication_body(credential)
+    try:
+        with requests.Session() as session:
+            session.trust_env = False  # the load uses neither proxies nor ~/.netrc, so this must not either
+            response = session.post(
+                url, data=body, headers=headers, timeout=timeout_s, verify=verify, allow_redirects=False
+            )
+    except OSError as error:  # requests' own errors are OSErrors too; a missing certificate file is nothing else
+        raise NotReady(
+            f"No Keystone answers at {url}: {_cause(error)}. Is the address right, and the server up?"
+        ) from None
+    failure = judge_authentication(response.status_code, response.headers, response.content)
+    user_id = user_of_token(response.content)
+    if failure or user_id is None:
+        raise NotReady(_refusal(url, credential, failure or "no user in the answer"))
+    return Token(response.headers[TOKEN_HEADER], user_id)
+
+
+def _refusal(url: str, credential: Credential, failure: str) -> str:
+    if failure.startswith("401"):
+        return f"{url} refuses {credential.label}: {failure}. Check name, password, project and their domains."
+    return f"{url} does not issue a token to {credential.label}: {failure}. Is this a Keystone v3?"
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason: "Connection refused" instead of requests' three layers around it."""
+    reason: BaseException = error
+    while True:
+        inner = getattr(reason, "reason", None) or reason.__cause__ or reason.__context__
+        if not isinstance(inner, BaseException):
+            break
+        reason = inner
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    return _first_line(reason)

@@ -1,0 +1,94 @@
+"""What both Keystone workloads need before load: where Keystone is, who asks it, and whether it lets them in."""
+
+# mypy: allow-untyped-calls, allow-untyped-decorators
+# (Locust's event hooks are not typed.)
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from _errors import NotReady
+from _http import HttpLoadUser, TlsContext
+from _keystone import (
+    Cloud,
+    Credential,
+    authenticate_once,
+    credential_of,
+    host_of,
+    read_cloud,
+    read_users,
+    token_url,
+)
+from _options import option
+from locust import events
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
+
+OPTIONS = ("users_csv", "os_cloud")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where Keystone is, and who authenticates there."""
+
+    url: str
+    verify: bool | str
+    users: list[Credential]
+    """The users of --users-csv, or else the one of the OS_* variables or the cloud."""
+    cloud: Cloud
+
+
+def read_target(environment: Environment) -> Target:
+    """Read host, users and credentials. Raises NotReady where something is missing or wrong; asks no server.
+
+    Where --host was not given, the environment's host becomes the cloud's URL, so that Locust shows it.
+    """
+    cloud = read_cloud(option(environment, "os_cloud"))
+    host = host_of(cloud, environment.host)
+    url = token_url(host)
+    path = option(environment, "users_csv")
+    users = read_users(path) if path else [credential_of(cloud, ", or give --users-csv")]
+    environment.host = host
+    return Target(url, cloud.verify, users, cloud)
+
+
+def check_first_user(environment: Environment) -> None:
+    """Log one user in, outside of the load. Raises NotReady where that fails."""
+    target = read_target(environment)
+    authenticate_once(target.url, target.users[0], target.verify)
+
+
+def prepare_user_class(user_class: type[HttpLoadUser], target: Target) -> None:
+    """Give the class of users its TLS settings; Locust takes them from there."""
+    user_class.insecure = target.verify is False
+    user_class.ssl_context_factory = TlsContext(target.verify) if target.url.startswith("https:") else None
+
+
+def users_file(text: str) -> str:
+    """Check a --users-csv while the command line is read, before a worker or a web UI is started."""
+    try:
+        read_users(text)
+    except NotReady as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+@events.init_command_line_parser.add_listener
+def _add_options(parser: LocustArgumentParser) -> None:
+    parser.add_argument(
+        "--users-csv",
+        type=users_file,
+        metavar="FILE",
+        env_var="STACKSWARM_USERS_CSV",
+        include_in_web_ui=False,
+        help="Keystone users, mode 0600, with the columns username,password,user_domain_id,project_name,"
+        "project_domain_id. Each Locust user takes its own share. Without it: the user of OS_* or --os-cloud.",
+    )
+    parser.add_argument(
+        "--os-cloud",
+        metavar="NAME",
+        env_var="STACKSWARM_OS_CLOUD",
+        include_in_web_ui=False,
+        help="Cloud of clouds.yaml: credentials, and the host where --host is not given. Default: OS_CLOUD, or OS_*.",
+    )

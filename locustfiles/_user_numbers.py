@@ -1,0 +1,64 @@
+"""Numbers the users of a test through all its processes, so that each can walk its own share of a list."""
+
+# mypy: allow-untyped-calls, allow-untyped-decorators
+# (Locust's event hooks are not typed.)
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from _options import option
+from _shares import share
+from locust import events
+from locust.env import Environment
+from locust.runners import LocalRunner, MasterRunner
+
+Row = TypeVar("Row")
+
+
+def walk(environment: Environment, rows: Sequence[Row]) -> Iterator[Row]:
+    """A new Locust user's endless walk through its own share of `rows`."""
+    numbers: Numbers = getattr(environment, _ATTRIBUTE)
+    seed = option(environment, "seed", 1)
+    return itertools.cycle(share(rows, seed, numbers.take(), numbers.users))
+
+
+class Numbers:
+    """Numbers the users of this process so that no two in the whole test are the same."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._taken = itertools.count()
+        self.users = 1
+
+    def on_test_start(self, **_: object) -> None:
+        """Begin again from the first number, for as many users as this test has in all processes."""
+        runner = self._environment.runner
+        if isinstance(runner, (MasterRunner, LocalRunner)):
+            # Locust does not tell its workers how large the whole test is, but hands them the parsed options.
+            vars(self._environment.parsed_options)[_TOTALS] = [runner.target_user_count, max(runner.worker_count, 1)]
+        self._taken = itertools.count()
+        self.users = max(self._totals()[0], 1)
+
+    def take(self) -> int:
+        """Number of the next user of this process."""
+        index = getattr(self._environment.runner, "worker_index", 0)
+        workers = self._totals()[1]
+        return next(self._taken) * workers + index % workers
+
+    def _totals(self) -> tuple[int, int]:
+        users, workers = option(self._environment, _TOTALS, (1, 1))
+        return users, workers
+
+
+_ATTRIBUTE = "stackswarm_numbers"
+_TOTALS = "stackswarm_users_and_workers"
+
+
+@events.init.add_listener
+def _attach(environment: Environment, **_: object) -> None:
+    numbers = Numbers(environment)
+    setattr(environment, _ATTRIBUTE, numbers)
+    environment.events.test_start.add_listener(numbers.on_test_start)

@@ -1,0 +1,208 @@
+"""Experiment folders with known numbers, exactly as record.py says, made without any server."""
+
+from __future__ import annotations
+
+import bisect
+import csv
+import dataclasses
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from analysis import record
+from analysis.record import ExperimentRecord, PlannedRun, ProcessRecord, RunRecord, Treatment, Window
+
+START = 1_700_000_000
+PROCESSES = "server.parameters.processes"
+USERS = "load.users"
+ENDPOINT = "POST /v3/auth/tokens"
+
+Sample = tuple[float, str, str, int]
+"""Unix time, endpoint, outcome, response time in microseconds."""
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a synthetic experiment is made of; the defaults are the demo's."""
+
+    factors: dict[str, list[Any]] = dataclasses.field(default_factory=lambda: {PROCESSES: [1, 2], USERS: [4, 16]})
+    baseline: dict[str, Any] = dataclasses.field(default_factory=lambda: {PROCESSES: 1})
+    primary: dict[str, Any] = dataclasses.field(default_factory=lambda: {"metric": "throughput", "at": {USERS: 16}})
+    replicates: int = 4
+    warm_up_s: int = 2
+    steady_s: int = 6
+    seed: int = 1
+    noise: float = 0.02
+    rate: Callable[[Treatment], float] = lambda t: 60.0 * (1.6 if t.get(PROCESSES) == 2 else 1.0)
+    response_ms: Callable[[Treatment], float] = lambda t: (
+        1000.0 * t.get(USERS, 4) / (60 * (1.6 if t.get(PROCESSES) == 2 else 1))
+    )
+    failure_ratio: Callable[[Treatment], float] = lambda t: 0.0
+    generator_share: Callable[[Treatment], float] = lambda t: 0.2
+    server_cpu_ms: float = 12.0
+    endpoints: tuple[str, ...] = (ENDPOINT,)
+    model: str = "closed"
+    notes: tuple[str, ...] = (
+        "The server caches in a dict and hashes with 4 rounds; it is shipped without a cache and with 12.",
+    )
+
+
+def bucket_us(value_us: float) -> int:
+    """128 buckets an octave: within 0.5 % of the value."""
+    whole = int(value_us + 0.5)
+    shift = max(whole.bit_length() - 8, 0)
+    return ((whole >> shift) << shift) + ((1 << shift) >> 1)
+
+
+def planned(plan: Plan) -> list[PlannedRun]:
+    order = random.Random(plan.seed)
+    levels = [
+        dict(zip(plan.factors, combination, strict=True)) for combination in itertools.product(*plan.factors.values())
+    ]
+    runs: list[PlannedRun] = []
+    for block in range(1, plan.replicates + 1):
+        for treatment in order.sample(levels, len(levels)):
+            number = len(runs) + 1
+            name = "-".join(f"{path.rsplit('.', 1)[-1]}{level}" for path, level in treatment.items()) or "all"
+            folder = f"{number:03d}-{name}-rep{block}"
+            runs.append(PlannedRun(number, block, block, treatment, folder, server_number=block))
+    return runs
+
+
+def make(folder: Path, plan: Plan | None = None) -> dict[int, list[Sample]]:
+    """Write the experiment; returns the raw samples of each run by its number."""
+    plan = plan or Plan()
+    runs = planned(plan)
+    folder.mkdir(parents=True)
+    record.write_experiment(folder, experiment_record(plan, runs))
+    (folder / "experiment.yml").write_text("question: synthetic\n", encoding="utf-8")
+    return {run.number: _make_run(folder, plan, run) for run in runs}
+
+
+def experiment_record(plan: Plan, runs: list[PlannedRun]) -> ExperimentRecord:
+    return ExperimentRecord(
+        name="keystone-processes",
+        question="Does Keystone answer more authentications with two processes than with one?",
+        workload="keystone_auth",
+        factors=plan.factors,
+        baseline=plan.baseline,
+        primary=plan.primary,
+        margin=0.05,
+        held_constant={"server.parameters.cache": "dict", "server.parameters.hash_rounds": 4, "load.model": plan.model},
+        notes=list(plan.notes),
+        timing={"warm_up_s": float(plan.warm_up_s), "steady_state_s": float(plan.steady_s)},
+        replicates=plan.replicates,
+        order={"policy": "randomized_blocks", "seed": plan.seed, "server": "per_block"},
+        source=None,
+        overrides=[],
+        plan=runs,
+        created_unix_s=float(START),
+    )
+
+
+def _make_run(folder: Path, plan: Plan, run: PlannedRun) -> list[Sample]:
+    path = folder / record.RUNS_FOLDER / run.folder
+    (path / "response_times").mkdir(parents=True)
+    noise = random.Random(f"{plan.seed} {run.number}")
+    start = START + run.number * 20
+    samples = _samples(plan, run.treatment, noise, start)
+    write_response_times(path, samples, plan.model)
+    write_usage(path, plan, run, samples, start)
+    write_locust_csv(path, len(samples))
+    record.write_run(path, run_record(plan, run, start))
+    return samples
+
+
+def _samples(plan: Plan, treatment: Treatment, noise: random.Random, start: int) -> list[Sample]:
+    factor = noise.lognormvariate(0, plan.noise)
+    length = plan.warm_up_s + plan.steady_s
+    number = round(plan.rate(treatment) * factor * length)
+    failing = plan.failure_ratio(treatment)
+    return [
+        (
+            start + noise.random() * length,
+            noise.choice(plan.endpoints),
+            "503 Service Unavailable" if noise.random() < failing else "success",
+            max(1, round(1000 * plan.response_ms(treatment) / factor * noise.lognormvariate(0, 0.3))),
+        )
+        for _ in range(number)
+    ]
+
+
+def write_response_times(path: Path, samples: list[Sample], model: str) -> None:
+    for process in (0, 1):
+        counts: Counter[tuple[int, str, str, str, int]] = Counter()
+        for second, endpoint, outcome, value_us in samples[process::2]:
+            clocks = (
+                {"both": value_us} if model == "closed" else {"response": value_us, "service": round(value_us * 0.8)}
+            )
+            for clock, value in clocks.items():
+                counts[int(second), endpoint, outcome, clock, bucket_us(value)] += 1
+        with (path / "response_times" / f"worker-{process}.csv").open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([record.RESPONSE_TIME_COLUMNS, *((*k, n) for k, n in counts.items())])
+        about = ProcessRecord(f"worker-{process}", 100 + process, model, 0.005, None, None, None, {})
+        (path / "response_times" / f"worker-{process}.json").write_text(json.dumps(dataclasses.asdict(about)), "utf-8")
+
+
+def write_usage(path: Path, plan: Plan, run: PlannedRun, samples: list[Any], start: int) -> None:
+    """Server processes share the CPU time of the requests done; the generator's busiest process uses its share."""
+    length = plan.warm_up_s + plan.steady_s
+    servers = int(run.treatment.get(PROCESSES) or 1)
+    seconds = sorted(second for second, *_ in samples)
+    rows: list[tuple[Any, ...]] = []
+    for tick in range(-4, 2 * length + 5):
+        now = start + tick / 2
+        done = bisect.bisect_right(seconds, now)
+        for pid in range(servers):
+            cpu = 3 + done * plan.server_cpu_ms / 1000 / servers
+            rows.append((now + pid / 1000, "server", 500 + pid, "uwsgi", round(cpu, 6), 80 * 2**20))
+        share = plan.generator_share(run.treatment)
+        rows.append((now, "generator", 900, "locust", round(1 + share * (tick / 2 + 2), 6), 120 * 2**20))
+        rows.append((now, "generator", 901, "locust", round(1 + share / 4 * (tick / 2 + 2), 6), 110 * 2**20))
+    with (path / "usage.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([record.USAGE_COLUMNS, *rows])
+
+
+def write_locust_csv(path: Path, total: int) -> None:
+    (path / "locust").mkdir()
+    text = f"Type,Name,Request Count,Failure Count\n,Aggregated,{total},0\n"
+    (path / "locust" / "load_stats.csv").write_text(text, encoding="utf-8")
+
+
+def run_record(plan: Plan, run: PlannedRun, start: int) -> RunRecord:
+    warm = start + plan.warm_up_s
+    return RunRecord(
+        experiment="keystone-processes",
+        number=run.number,
+        block=run.block,
+        replicate=run.replicate,
+        treatment=run.treatment,
+        workload="keystone_auth",
+        status="complete",
+        reason=None,
+        windows={"warm_up": Window(start, warm), "steady_state": Window(warm, warm + plan.steady_s)},
+        load={"model": plan.model, "users": run.treatment.get(USERS, 4), "processes": 2},
+        server={
+            "system": "keystone",
+            "configuration": "uwsgi",
+            "parameters": {"processes": run.treatment.get(PROCESSES, 1), "cache": "dict"},
+            "version": "30.0.0",
+            "configuration_sha256": f"{run.treatment.get(PROCESSES, 1)}" * 64,
+        },
+        environment={
+            "host": "bench",
+            "kernel": "6.1.0",
+            "cpu": {"model": "a processor", "count": 2},
+            "load_average": start % 7,
+        },
+        locust={"command": ["locust", "-f", "keystone_auth.py"], "exit_code": 0, "facts": {"token_format": "fernet"}},
+        files={
+            "response_times": ["response_times/worker-0.csv", "response_times/worker-1.csv"],
+            "usage": "usage.csv",
+            "locust": ["locust/load_stats.csv"],
+        },
+    )

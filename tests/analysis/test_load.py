@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import load
+from analysis.load import Experiment
+from analysis.record import RecordError
+from tests.analysis.synthetic import PROCESSES, USERS
+
+
+def first_run(folder: Path) -> Path:
+    return min((folder / "runs").iterdir())
+
+
+def status(experiment: Experiment, run: int = 1) -> tuple[str, str | None]:
+    row = experiment.runs[experiment.runs["run"] == run].iloc[0]
+    return str(row["status"]), row["reason"]
+
+
+def edit_run(folder: Path, **changes: object) -> None:
+    path = first_run(folder) / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), encoding="utf-8")
+
+
+def test_a_whole_experiment(demo: Path) -> None:
+    experiment = load.load_experiment(demo)
+    assert len(experiment.complete_runs()) == 16
+    assert experiment.oddities == ()
+    assert list(experiment.treatments.values()) == [{PROCESSES: p, USERS: u} for p in (1, 2) for u in (4, 16)]
+    assert set(experiment.response_times["phase"]) == {"warm_up", "steady_state"}
+
+
+def test_frames_agree_with_each_other(demo: Path) -> None:
+    experiment = load.load_experiment(demo)
+    assert experiment.response_times["count"].sum() == experiment.timeline["count"].sum()
+    assert experiment.totals["recorded"].tolist() == experiment.totals["locust"].tolist()
+    warm_up = experiment.timeline[experiment.timeline["phase"] == "warm_up"]
+    assert warm_up["offset_s"].between(-2, -1).all()
+
+
+def test_several_process_files_are_added(demo: Path) -> None:
+    experiment = load.load_experiment(demo)
+    lines = sum(
+        int(line.rsplit(",", 1)[1])
+        for file in (first_run(demo) / "response_times").glob("*.csv")
+        for line in file.read_text("utf-8").splitlines()[1:]
+    )
+    assert experiment.timeline.loc[experiment.timeline["run"] == 1, "count"].sum() == lines
+
+
+def test_without_experiment_json_nothing_is_read(small_copy: Path) -> None:
+    (small_copy / "experiment.json").unlink()
+    with pytest.raises(RecordError, match="no such file"):
+        load.load_experiment(small_copy)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "x"}', '{"schema_version": 99}'])
+def test_a_damaged_experiment_json_is_refused(small_copy: Path, text: str) -> None:
+    (small_copy / "experiment.json").write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError, match=r"experiment\.json"):
+        load.load_experiment(small_copy)
+
+
+def test_missing_and_interrupted_runs_are_told_apart(small_copy: Path) -> None:
+    first, second, *_ = sorted((small_copy / "runs").iterdir())
+    shutil.rmtree(first)
+    second.rename(second.with_name(second.name + ".partial"))
+    experiment = load.load_experiment(small_copy)
+    assert status(experiment, 1) == ("missing", "planned, but not there")
+    assert status(experiment, 2) == ("interrupted", "interrupted before it was whole")
+    assert len(experiment.complete_runs()) == 2
+
+
+def test_no_runs_folder_means_all_are_missing(small_copy: Path) -> None:
+    shutil.rmtree(small_copy / "runs")
+    assert set(load.load_experiment(small_copy).runs["status"]) == {"missing"}
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[1]", "{}", '{"windows": 3}', '{"windows": {"steady_state": []}}'])
+def test_a_damaged_run_json_is_a_failed_run(small_copy: Path, text: str | None) -> None:
+    path = first_run(small_copy) / "run.json"
+    path.unlink()
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    word, reason = status(load.load_experiment(small_copy))
+    assert word == "failed"
+    assert reason and "run.json" in reason and str(small_copy) not in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": "failed", "reason": "the server died"}, "the server died"),
+        ({"windows": {}}, "complete, but without a steady-state window"),
+        (
+            {"windows": {"steady_state": {"start_unix_s": 5, "end_unix_s": 5}}},
+            "complete, but without a steady-state window",
+        ),
+        ({"treatment": {PROCESSES: 9, USERS: 4}}, "its treatment is not the planned one"),
+    ],
+)
+def test_runs_that_do_not_count(small_copy: Path, changes: dict[str, object], reason: str) -> None:
+    edit_run(small_copy, **changes)
+    assert status(load.load_experiment(small_copy)) == ("failed", reason)
+
+
+def test_a_folder_of_no_planned_run_is_left_out_and_told(small_copy: Path) -> None:
+    shutil.copytree(first_run(small_copy), small_copy / "runs" / "900-mine")
+    (small_copy / "runs" / "notes").mkdir()
+    experiment = load.load_experiment(small_copy)
+    assert [oddity.file for oddity in experiment.oddities] == ["900-mine", "notes"]
+    assert len(experiment.complete_runs()) == 4
+
+
+def damaged(folder: Path, change: Callable[[str], str], name: str = "response_times/worker-0.csv") -> Experiment:
+    path = first_run(folder) / name
+    path.write_text(change(path.read_text("utf-8")), encoding="utf-8")
+    return load.load_experiment(folder)
+
+
+def total(experiment: Experiment) -> int:
+    return int(experiment.timeline.loc[experiment.timeline["run"] == 1, "count"].sum())
+
+
+def test_a_torn_last_line_is_left_out_and_told(small_copy: Path, small: Path) -> None:
+    experiment = damaged(small_copy, lambda text: text + "1700000025,POST /v3/auth/to")
+    (oddity,) = experiment.oddities
+    assert (oddity.run, oddity.loses_data, oddity.file) == (1, False, "response_times/worker-0.csv")
+    assert total(experiment) == total(load.load_experiment(small))
+
+
+def test_a_torn_count_is_not_taken_for_a_smaller_one(small_copy: Path) -> None:
+    experiment = damaged(small_copy, lambda text: text + "1700000025,POST /v3/auth/tokens,success,both,1000,1")
+    assert "torn" in experiment.oddities[0].what
+    assert not (experiment.response_times["bucket_us"] == 1000).any()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1700000025,POST /v3,success,both,abc,1",
+        "1700000025,POST /v3,success,both,1000,-5",
+        "1700000025,POST /v3,success,both,1000",
+        "1700000025,POST /v3,success,both,1000,1,surplus",
+        ",POST /v3,success,both,1000,1",
+    ],
+)
+def test_a_damaged_line_is_left_out_and_told(small_copy: Path, small: Path, line: str) -> None:
+    experiment = damaged(small_copy, lambda text: text + line + "\n")
+    (oddity,) = experiment.oddities
+    assert oddity.loses_data
+    assert "1 of " in oddity.what
+    assert total(experiment) == total(load.load_experiment(small))
+
+
+@pytest.mark.parametrize("text", ["", "\0\0\0", "a,b\n1,2\n", "\n\n", '"unclosed\n', "\ufffd" * 50])
+def test_a_file_that_is_no_table_is_left_out_as_a_whole(small_copy: Path, text: str) -> None:
+    experiment = damaged(small_copy, lambda _: text)
+    assert experiment.oddities
+    assert all(oddity.run == 1 for oddity in experiment.oddities)
+    assert total(experiment) > 0  # the other process's file
+
+
+def test_a_missing_usage_file_leaves_usage_missing(small_copy: Path) -> None:
+    (first_run(small_copy) / "usage.csv").unlink()
+    experiment = load.load_experiment(small_copy)
+    assert 1 not in set(experiment.usage["run"])
+    assert status(experiment)[0] == "complete"
+
+
+@pytest.mark.parametrize("endpoint", ["NA", "null", "None", 'a "quoted", name', "nan", "Ünïcode ✓"])
+def test_endpoint_names_are_kept_as_they_are(make: Callable[..., Path], endpoint: str) -> None:
+    experiment = load.load_experiment(make(endpoints=(endpoint,), replicates=1))
+    assert set(experiment.timeline["endpoint"]) == {endpoint}

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import decide, load, plots, report
+from analysis.record import METRICS
+from tests.analysis import synthetic
+from tests.analysis.synthetic import PROCESSES, USERS
+
+Make = Callable[..., Path]
+HOSTILE = "GET </script><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def figures(demo_analysis: decide.Analysis) -> list[plots.Figure]:
+    return plots.figures(demo_analysis)
+
+
+@pytest.fixture(scope="module")
+def page(demo_analysis: decide.Analysis) -> str:
+    return report.render_html([demo_analysis])
+
+
+class Elements(html.parser.HTMLParser):
+    """Start tags with attributes, and the text outside scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._skipping = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._skipping = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skipping = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipping and data.strip():
+            self.text.append(" ".join(data.split()))
+
+
+def test_the_page_loads_nothing_from_anywhere(page: str) -> None:
+    loads = [
+        (tag, value)
+        for tag, attributes in Elements(page).tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "action", "data", "poster", "srcset")
+    ]
+    assert loads == [("link", "data:,")]
+    assert "@import" not in page
+    assert "url(http" not in page.replace(" ", "")
+
+
+def test_the_page_is_one_file_below_three_megabytes(page: str) -> None:
+    assert len(page.encode()) < 3_000_000
+
+
+def test_the_page_reads_in_the_promised_order(page: str) -> None:
+    headings = re.findall(r"<h2>(.*?)</h2>", page.partition('<script type="module">')[0])
+    assert headings == [
+        "Findings", "Comparison", "Figures", "Method", "Held constant", "Environment",
+        "Appendix: every run, in the order of the plan",
+    ]  # fmt: skip
+    text = Elements(page).text
+    answer = next(n for n, line in enumerate(text) if line.startswith("With processes = 2"))
+    note = next(n for n, line in enumerate(text) if line.startswith("The server caches in a dict"))
+    closed = next(n for n, line in enumerate(text) if "response time and service time coincide" in line)
+    assert answer < note < closed < text.index("Findings")
+
+
+def test_each_figure_has_its_numbers_behind_it(page: str, figures: list[plots.Figure]) -> None:
+    assert [figure.name for figure in figures] == ["throughput", "percentiles", "timeline"]
+    assert page.count("The numbers behind this figure") == 3
+    assert [len(figure.rows) for figure in figures] == [16, 16, 16 * 8]
+    for figure in figures:
+        assert f'<h3 id="experiment-1-{figure.name}-title">' in page
+        assert "$schema" not in figure.spec
+
+
+def test_figures_are_valid_and_draw(figures: list[plots.Figure]) -> None:
+    import vl_convert
+
+    marks = {f.name: vl_convert.vegalite_to_svg(f.spec).count("<path") for f in figures}
+    assert all(count > 20 for count in marks.values()), marks
+
+
+@pytest.fixture(scope="module")
+def doubtful(tmp_path_factory: pytest.TempPathFactory) -> decide.Analysis:
+    """Failures, too few replicates, and an endpoint whose name is an attack."""
+    folder = tmp_path_factory.mktemp("doubtful") / "experiment"
+    plan = synthetic.Plan(endpoints=(HOSTILE, "GET /b"), replicates=2, failure_ratio=lambda t: 0.1)
+    synthetic.make(folder, plan)
+    return decide.analyse(load.load_experiment(folder))
+
+
+@pytest.fixture(scope="module")
+def doubtful_page(doubtful: decide.Analysis) -> str:
+    """The same experiment twice on one page."""
+    return report.render_html([doubtful, doubtful])
+
+
+def test_a_hostile_endpoint_name_is_only_text(doubtful: decide.Analysis, doubtful_page: str) -> None:
+    assert "<script>alert" not in doubtful_page
+    elements = Elements(doubtful_page)
+    scripts = [attributes for tag, attributes in elements.tags if tag == "script"]
+    assert len(scripts) == 2 * 3 + 2  # three specifications for each experiment, the bundle, the call
+    assert any(HOSTILE in line for line in elements.text)
+    assert "<script>" not in report.render_markdown([doubtful])
+
+
+def test_the_markdown_holds_answer_findings_table_and_method(demo_analysis: decide.Analysis) -> None:
+    text = report.render_markdown([demo_analysis])
+    assert text.startswith("# Does Keystone answer more authentications")
+    assert "**Faster.** With processes = 2" in text
+    assert "None: all 11 checks passed." in text
+    assert "| **verdict** |  |  | **faster** |" in text
+    assert "## Method" in text
+    assert "\n\n\n" not in text
+
+
+def test_findings_appear_with_evidence_threshold_and_next_action(doubtful: decide.Analysis, doubtful_page: str) -> None:
+    text = " ".join(Elements(doubtful_page).text).replace(" .", ".")
+    assert {f.name for f in doubtful.findings} == {"failures", "few_replicates"}
+    for finding in doubtful.findings:
+        for shown in (finding.message, finding.threshold, finding.next_action, *finding.evidence):
+            assert shown in text
+    assert "503 Service Unavailable" in report.render_markdown([doubtful])
+
+
+def test_several_experiments_share_one_page(doubtful_page: str) -> None:
+    ids = [attributes["id"] for _, attributes in Elements(doubtful_page).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert doubtful_page.count("<h1>") == 2
+    assert doubtful_page.count("window.vegaEmbed") == 1
+
+
+@pytest.fixture(scope="module")
+def written(demo_analysis: decide.Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report.write([demo_analysis], tmp_path_factory.mktemp("report") / "new" / "report").parent
+
+
+def test_all_files_are_written(written: Path) -> None:
+    assert sorted(path.name for path in written.iterdir()) == [
+        "comparison.csv", "index.html", "metrics.csv", "report.md", "timeline.csv", "verdicts.json",
+    ]  # fmt: skip
+
+
+def test_metrics_csv_is_tidy(written: Path) -> None:
+    rows = pd.read_csv(written / "metrics.csv")
+    assert list(rows.columns) == [
+        "experiment",
+        "run",
+        PROCESSES,
+        USERS,
+        "endpoint",
+        "metric",
+        "unit",
+        "value",
+        "samples",
+    ]
+    assert not rows.duplicated(["run", "endpoint", "metric"]).any()
+    assert set(METRICS) <= set(rows["metric"])
+    throughput = rows[(rows["metric"] == "throughput") & (rows["endpoint"] == "all requests")]
+    assert len(throughput) == 16
+    assert throughput.groupby(PROCESSES)["value"].mean().to_dict() == pytest.approx({1: 61.5, 2: 96.8}, abs=0.1)
+
+
+def test_a_missing_value_is_empty_and_not_zero(written: Path) -> None:
+    with (written / "metrics.csv").open(encoding="utf-8", newline="") as stream:
+        values = {
+            row["value"] for row in csv.DictReader(stream) if row["metric"] == "p99" and int(row["samples"]) < 368
+        }
+    assert values == {""}
+
+
+def test_timeline_csv_keeps_and_labels_the_warm_up(written: Path) -> None:
+    rows = pd.read_csv(written / "timeline.csv")
+    assert rows.groupby("phase")["offset_s"].agg(["min", "max"]).to_dict("index") == {
+        "warm_up": {"min": -2, "max": -1},
+        "steady_state": {"min": 0, "max": 5},
+    }
+
+
+def test_verdicts_json_says_what_the_page_says(written: Path, demo_analysis: decide.Analysis) -> None:
+    (experiment,) = json.loads((written / "verdicts.json").read_text("utf-8"))["experiments"]
+    (verdict,) = experiment["verdicts"]
+    assert verdict["verdict"] == "faster"
+    assert verdict["treatment"] == {PROCESSES: 2, USERS: 16}
+    assert verdict["ratio"] == pytest.approx(demo_analysis.deciding[0].effect.ratio, rel=1e-5)
+    assert experiment["runs"] == {"planned": 16, "complete": 16}
+    assert experiment["findings"] == []
+    assert all(c["verdict"] is None for c in experiment["comparisons"])
+
+
+def test_comparison_csv_has_one_row_a_comparison(written: Path, demo_analysis: decide.Analysis) -> None:
+    rows = pd.read_csv(io.StringIO((written / "comparison.csv").read_text("utf-8")))
+    assert len(rows) == len(demo_analysis.comparisons)
+    assert rows["verdict"].dropna().tolist() == ["faster"]
+
+
+def test_a_report_replaces_its_own_files_and_no_others(
+    demo_analysis: decide.Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "render_html", lambda analyses: "page")
+    report.write([demo_analysis], tmp_path / "report")
+    (tmp_path / "report" / "mine.txt").write_text("mine", encoding="utf-8")
+    (tmp_path / "report" / "report.md").write_text("old", encoding="utf-8")
+    report.write([demo_analysis], tmp_path / "report")
+    assert (tmp_path / "report" / "report.md").read_text("utf-8") != "old"
+    assert (tmp_path / "report" / "mine.txt").read_text("utf-8") == "mine"
+
+
+def test_a_folder_of_other_files_is_refused(demo_analysis: decide.Analysis, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("mine", encoding="utf-8")
+    with pytest.raises(report.ReportError, match="nothing is overwritten"):
+        report.write([demo_analysis], tmp_path)
+    assert (tmp_path / "index.html").read_text("utf-8") == "mine"
+
+
+def test_a_file_in_the_way_is_refused(demo_analysis: decide.Analysis, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(report.ReportError, match="Choose another"):
+        report.write([demo_analysis], tmp_path / "file")
+
+
+def test_a_long_timeline_is_drawn_together(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "MOST_POINTS", 60)
+    analysis = decide.analyse(load.load_experiment(make(replicates=4, factors={PROCESSES: [1, 2], USERS: [4]})))
+    figure = plots.timeline(analysis)
+    assert figure is not None
+    assert "Each point is the mean of 2 s." in figure.caption
+    assert len(figure.rows) == 8 * 4
+
+
+def test_an_experiment_without_any_run_makes_a_page(demo: Path, tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_bytes((demo / "experiment.json").read_bytes())
+    empty = decide.analyse(load.load_experiment(tmp_path))
+    page = report.render_html([empty])
+    assert "none of 16 planned runs was completed" in page
+    assert "vegaEmbed" not in page

@@ -1,0 +1,209 @@
+"""Each check of the closed list is provoked once, and stays silent on a sound experiment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import decide, load, validity
+from analysis.compare import Verdict
+from analysis.validity import Finding, Severity
+from tests.analysis.synthetic import PROCESSES, USERS
+
+Make = Callable[..., Path]
+ONE_SWEEP = {PROCESSES: [1, 2], USERS: [16]}
+
+
+def analyse(folder: Path) -> decide.Analysis:
+    return decide.analyse(load.load_experiment(folder))
+
+
+def found(analysis: decide.Analysis, name: str) -> Finding:
+    (finding,) = [f for f in analysis.findings if f.name == name]
+    return finding
+
+
+def run_folder(folder: Path, **levels: int) -> Path:
+    """The first run with these levels."""
+    wanted = {PROCESSES: levels["processes"], USERS: levels["users"]}
+    for path in sorted((folder / "runs").iterdir()):
+        if json.loads((path / "run.json").read_text("utf-8"))["treatment"] == wanted:
+            return path
+    raise AssertionError(f"no run with {levels}")
+
+
+def edit(run: Path, section: str, **changes: Any) -> None:
+    path = run / "run.json"
+    data = json.loads(path.read_text("utf-8"))
+    data[section] |= changes
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_a_sound_experiment_has_no_finding(demo_analysis: decide.Analysis) -> None:
+    assert demo_analysis.findings == []
+
+
+def test_every_check_gives_its_findings_its_own_name() -> None:
+    names = [check.__name__ for check in validity.CHECKS]
+    assert len(set(names)) == len(names) == 11
+
+
+def test_a_missing_run_of_a_deciding_treatment_is_severe(demo_copy: Path) -> None:
+    shutil.rmtree(run_folder(demo_copy, processes=1, users=16))
+    analysis = analyse(demo_copy)
+    assert found(analysis, "runs_incomplete").severity is Severity.SEVERE
+    assert [c.verdict for c in analysis.deciding] == [Verdict.INVALID]
+
+
+def test_a_missing_run_elsewhere_is_a_note(demo_copy: Path) -> None:
+    shutil.rmtree(run_folder(demo_copy, processes=1, users=4))
+    analysis = analyse(demo_copy)
+    assert found(analysis, "runs_incomplete").severity is Severity.NOTE
+    assert [c.verdict for c in analysis.deciding] == [Verdict.FASTER]
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.0, False), (0.004, False), (0.03, True)])
+def test_failures_above_one_percent(make: Make, ratio: float, expected: bool) -> None:
+    analysis = analyse(make(failure_ratio=lambda t: ratio if t[PROCESSES] == 2 else 0.0, replicates=2))
+    names = [f.name for f in analysis.findings]
+    assert ("failures" in names) is expected
+    if expected:
+        finding = next(f for f in analysis.findings if f.name == "failures")
+        assert "95 % interval" in finding.evidence[0]
+        assert any("503 Service Unavailable" in line for line in finding.evidence)
+
+
+def test_failures_of_a_rare_endpoint_do_not_hide_among_the_others(small_copy: Path) -> None:
+    run = run_folder(small_copy, processes=2, users=16)
+    start = json.loads((run / "run.json").read_text("utf-8"))["windows"]["steady_state"]["start_unix_s"]
+    with (run / "response_times" / "worker-0.csv").open("a", encoding="utf-8") as stream:
+        stream.write(f"{start},GET /rare,500 Internal Server Error,both,1000,5\n")
+    analysis = analyse(small_copy)
+    assert found(analysis, "failures").evidence[0].startswith("GET /rare: 5 of 5 = 100 %")
+
+
+def test_no_successes(make: Make) -> None:
+    analysis = analyse(make(failure_ratio=lambda t: 1.0 if t == {PROCESSES: 2, USERS: 16} else 0.0, replicates=1))
+    assert found(analysis, "no_successes").severity is Severity.SEVERE
+    assert [c.verdict for c in analysis.deciding] == [Verdict.INVALID]
+
+
+@pytest.mark.parametrize(
+    ("busy", "severity", "verdict"),
+    [
+        ({1: 0.3, 2: 0.6}, None, Verdict.FASTER),
+        ({1: 0.3, 2: 0.9}, Severity.NOTE, Verdict.FASTER),  # the faster side was held back, and is faster all the same
+        ({1: 0.9, 2: 0.3}, Severity.SEVERE, Verdict.INVALID),
+        ({1: 0.9, 2: 0.9}, Severity.SEVERE, Verdict.INVALID),
+    ],
+)
+def test_a_busy_generator_is_severe_only_where_it_could_change_the_verdict(
+    make: Make, busy: dict[int, float], severity: Severity | None, verdict: Verdict
+) -> None:
+    analysis = analyse(make(factors=ONE_SWEEP, generator_share=lambda t: busy[t[PROCESSES]]))
+    assert [f.severity for f in analysis.findings if f.name == "generator_busy"] == ([severity] if severity else [])
+    assert [c.verdict for c in analysis.deciding] == [verdict]
+
+
+def test_a_busy_generator_is_severe_where_no_difference_was_seen(make: Make) -> None:
+    analysis = analyse(
+        make(
+            rate=lambda t: 60.0,
+            generator_share=lambda t: 0.9 if t[PROCESSES] == 2 else 0.2,
+            factors=ONE_SWEEP,
+        )
+    )
+    assert found(analysis, "generator_busy").severity is Severity.SEVERE
+
+
+@pytest.mark.parametrize(
+    ("factor", "severity"), [(1.5, Severity.SEVERE), (0.8, Severity.NOTE), (1.005, None), (1.0, None)]
+)
+def test_totals_disagree(small_copy: Path, factor: float, severity: Severity | None) -> None:
+    path = run_folder(small_copy, processes=1, users=16) / "locust" / "load_stats.csv"
+    header, row = path.read_text("utf-8").splitlines()
+    count = round(int(row.split(",")[2]) * factor)
+    path.write_text(f"{header}\n,Aggregated,{count},0\n", encoding="utf-8")
+    severities = [f.severity for f in analyse(small_copy).findings if f.name == "totals_disagree"]
+    assert severities == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("line", "severity"), [("17000", Severity.NOTE), ("x,y,z\n", Severity.SEVERE)])
+def test_files_damaged(small_copy: Path, line: str, severity: Severity) -> None:
+    with (run_folder(small_copy, processes=1, users=16) / "usage.csv").open("a", encoding="utf-8") as stream:
+        stream.write(line)
+    assert found(analyse(small_copy), "files_damaged").severity is severity
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({"kernel": "6.2.0"}, Severity.SEVERE),
+        ({"host": "another"}, Severity.SEVERE),
+        ({"packages": {"locust": "2.0"}}, Severity.SEVERE),
+        ({"git_commit": "abc"}, Severity.NOTE),
+        ({"load_average_1min": 9.5}, None),
+        ({"swap_used_bytes": 123}, None),
+    ],
+)
+def test_environment_differs(small_copy: Path, changes: dict[str, Any], severity: Severity | None) -> None:
+    edit(run_folder(small_copy, processes=1, users=4), "environment", **changes)
+    severities = [f.severity for f in analyse(small_copy).findings if f.name == "environment_differs"]
+    assert severities == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "differs"),
+    [
+        ("server", {"version": "31.0.0"}, True),
+        ("server", {"parameters": {"processes": 1, "cache": "off"}}, True),
+        ("server", {"configuration_sha256": "f" * 64}, True),
+        ("server", {"started_s": 3.5}, False),
+        ("load", {"processes": 8}, True),
+    ],
+)
+def test_configuration_differs(small_copy: Path, section: str, changes: dict[str, Any], differs: bool) -> None:
+    edit(run_folder(small_copy, processes=1, users=4), section, **changes)
+    severities = [f.severity for f in analyse(small_copy).findings if f.name == "configuration_differs"]
+    assert severities == ([Severity.SEVERE] if differs else [])
+
+
+@pytest.mark.parametrize(("replicates", "few"), [(1, True), (3, True), (4, False)])
+def test_few_replicates(make: Make, replicates: int, few: bool) -> None:
+    analysis = analyse(make(factors=ONE_SWEEP, replicates=replicates))
+    assert ("few_replicates" in [f.name for f in analysis.findings]) is few
+    assert [c.verdict for c in analysis.deciding] == [Verdict.INCONCLUSIVE if few else Verdict.FASTER]
+
+
+def test_few_samples_names_the_percentiles(make: Make) -> None:
+    analysis = analyse(make(replicates=1, rate=lambda t: 10.0))
+    finding = found(analysis, "few_samples")
+    assert finding.severity is Severity.NOTE
+    assert "p95 needs 72, p99 needs 368" in finding.evidence[0]
+
+
+def test_a_severe_finding_touches_only_its_own_comparisons(make: Make) -> None:
+    analysis = analyse(
+        make(
+            factors={PROCESSES: [1, 2, 4], USERS: [16]},
+            primary={"metric": "throughput", "at": {}},
+            replicates=5,
+            failure_ratio=lambda t: 0.1 if t[PROCESSES] == 4 else 0.0,
+        )
+    )
+    assert {c.pair.treatment[PROCESSES]: c.verdict for c in analysis.deciding} == {
+        2: Verdict.FASTER,
+        4: Verdict.INVALID,
+    }
+
+
+def test_severe_findings_come_first(make: Make) -> None:
+    analysis = analyse(make(replicates=2, rate=lambda t: 10.0, failure_ratio=lambda t: 0.2))
+    severities = [f.severity for f in analysis.findings]
+    assert severities == sorted(severities, key=lambda s: s is not Severity.SEVERE)
+    assert {Severity.SEVERE, Severity.NOTE} == set(severities)

@@ -1,0 +1,206 @@
+"""Runs of a real Locust, as a user starts it, against servers whose behaviour is known.
+
+Locust is never imported into the tests' own process: it replaces sockets and threads by gevent's for everyone in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.known_server import Answer, Request
+
+LOCUSTFILES = Path(__file__).resolve().parents[2] / "locustfiles"
+sys.path.insert(0, str(LOCUSTFILES))
+
+PASSWORD = "planted-Passw0rd-7f3a"
+PLANTED_TOKEN = "gAAAAABplantedtoken"
+
+
+@dataclasses.dataclass
+class Run:
+    """A finished run of Locust."""
+
+    exit_code: int
+    output: str
+    folder: Path
+
+    @property
+    def csv_counts(self) -> tuple[int, int]:
+        """Requests and failures of `--csv`."""
+        total = read_csv(self.folder / "locust_stats.csv")[-1]
+        return int(total["Request Count"]), int(total["Failure Count"])
+
+    @property
+    def recorded(self) -> Counter[tuple[str, str]]:
+        """Responses by endpoint and outcome, of all processes."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for path in (self.folder / "response_times").glob("*.csv"):
+            for row in read_csv(path):
+                counts[row["endpoint"], row["outcome"]] += int(row["count"])
+        return counts
+
+    @property
+    def processes(self) -> list[dict[str, Any]]:
+        """What each process recorded of itself."""
+        return [json.loads(path.read_text()) for path in sorted((self.folder / "response_times").glob("*.json"))]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Locust:
+    """Starts Locust in a folder of its own, without the caller's credentials and configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("OS_", "LOCUST_", "STACKSWARM_"))}
+        self.environment |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(LOCUSTFILES)}
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, locustfile: str | Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILES / locustfile), *arguments]
+        with (self.folder / "output.txt").open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self.environment | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[bytes], timeout_s: float = 30) -> Run:
+        code = process.wait(timeout_s)
+        return Run(code, (self.folder / "output.txt").read_text(), self.folder)
+
+    def run(self, locustfile: str | Path, *arguments: str, timeout_s: float = 30, **environment: str) -> Run:
+        """Run headless with both recordings; further arguments and environment variables as given."""
+        standard = ("--headless", "--only-summary", "--csv", "locust", "--response-times", "response_times")
+        return self.finish(self.start(locustfile, *standard, *arguments, **environment), timeout_s)
+
+    def stop_all(self) -> None:
+        for process in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+@pytest.fixture
+def locust(tmp_path: Path) -> Iterator[Locust]:
+    runs = Locust(tmp_path)
+    yield runs
+    runs.stop_all()
+
+
+@pytest.fixture
+def two_processes() -> tuple[str, ...]:
+    """Arguments for two worker processes, on a port that is free now."""
+    port = str(free_port())
+    return ("--processes", "2", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port)
+
+
+def free_port() -> int:
+    """A port below the ephemeral range, so that no outgoing connection takes it in the meantime."""
+    import random
+    import socket
+
+    for port in random.sample(range(20000, 32000), 50):
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise AssertionError("no free port")
+
+
+@pytest.fixture
+def users_csv(tmp_path: Path) -> Path:
+    """Twelve users, whom `keystone()` knows."""
+    rows = [f"user{n},{PASSWORD},default,project{n % 3},default" for n in range(12)]
+    return write_users(
+        tmp_path / "users.csv", ["username,password,user_domain_id,project_name,project_domain_id", *rows]
+    )
+
+
+def write_users(path: Path, lines: list[str], mode: int = 0o600) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(mode)
+    return path
+
+
+OS_VARIABLES = {
+    "OS_USERNAME": "admin",
+    "OS_PASSWORD": PASSWORD,
+    "OS_PROJECT_NAME": "admin",
+    "OS_USER_DOMAIN_ID": "default",
+    "OS_PROJECT_DOMAIN_ID": "default",
+}
+
+
+def keystone(
+    prefix: str = "", change: Callable[[Request], Answer | None] = lambda request: None, after_s: float = 0.01
+) -> Callable[[Request], Answer]:
+    """A Keystone in so far as the locustfiles see it; `change` may answer a request of the load in another way."""
+
+    def answer(request: Request) -> Answer:
+        if request.path != prefix + "/v3/auth/tokens":
+            return error(404, "Not Found")
+        changed = None if "setup" in request.headers["user-agent"] else change(request)
+        if changed is not None:
+            return changed
+        return issue(request, after_s) if request.method == "POST" else validate(request, after_s)
+
+    return answer
+
+
+def issue(request: Request, after_s: float) -> Answer:
+    auth = json.loads(request.body)["auth"]
+    user = auth["identity"]["password"]["user"]
+    if user["password"] != PASSWORD or not auth["scope"]["project"]:
+        return error(401, "Unauthorized")
+    headers = {"X-Subject-Token": f"{PLANTED_TOKEN}-{user['name']}"}
+    return Answer(201, headers, token_body(user["name"]), after_s)
+
+
+def validate(request: Request, after_s: float) -> Answer:
+    if request.headers.get("x-auth-token") != f"{PLANTED_TOKEN}-admin":
+        return error(401, "Unauthorized")
+    token = request.headers.get("x-subject-token", "")
+    if not token.startswith(PLANTED_TOKEN):
+        return error(404, "Not Found")
+    return Answer(200, {}, token_body(token.removeprefix(PLANTED_TOKEN + "-")), after_s)
+
+
+def token_body(user_name: str) -> bytes:
+    return json.dumps({"token": {"user": {"id": f"id-of-{user_name}", "name": user_name}}}).encode()
+
+
+def error(status: int, title: str, after_s: float = 0.01) -> Answer:
+    return Answer(status, {}, json.dumps({"error": {"code": status, "title": title}}).encode(), after_s)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)

@@ -1,0 +1,298 @@
+"""Keystone's protocol: tables of what is sent, and of what an answer means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from _errors import HostUnknown, NotReady
+from _keystone import (
+    USERS_COLUMNS,
+    Credential,
+    authenticate_once,
+    authentication_body,
+    credential_of,
+    host_of,
+    judge_authentication,
+    judge_validation,
+    read_cloud,
+    read_users,
+    token_format,
+    token_url,
+)
+
+from tests.known_server import Answer, KnownServer
+
+# openstacksdk warns of its own plans whenever a cloud is read
+pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
+
+PASSWORD = "planted-Passw0rd-7f3a"
+HEADER = ",".join(USERS_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("http://x", "http://x/v3/auth/tokens"),
+        ("http://x/", "http://x/v3/auth/tokens"),
+        ("http://x:5000/v3", "http://x:5000/v3/auth/tokens"),
+        ("http://x:5000/v3/", "http://x:5000/v3/auth/tokens"),
+        ("https://x/identity", "https://x/identity/v3/auth/tokens"),
+        ("https://x/identity/v3//", "https://x/identity/v3/auth/tokens"),
+        ("http://[::1]:5000", "http://[::1]:5000/v3/auth/tokens"),
+    ],
+)
+def test_host_may_carry_a_path_and_the_version(host: str, url: str) -> None:
+    assert token_url(host) == url
+
+
+@pytest.mark.parametrize("host", ["x:5000", "ftp://x", "http://", "", "127.0.0.1"])
+def test_a_host_that_is_no_url_is_refused(host: str) -> None:
+    with pytest.raises(NotReady, match="not the URL of a Keystone"):
+        token_url(host)
+
+
+def test_body_by_names() -> None:
+    body = authentication_body(
+        Credential("ann", PASSWORD, user_domain_id="default", project_name="p", project_domain_name="Default")
+    )
+    assert json.loads(body) == {
+        "auth": {
+            "identity": {
+                "methods": ["password"],
+                "password": {"user": {"name": "ann", "domain": {"id": "default"}, "password": PASSWORD}},
+            },
+            "scope": {"project": {"name": "p", "domain": {"name": "Default"}}},
+        }
+    }
+
+
+def test_body_by_ids_and_with_every_character() -> None:
+    password = 'quote" back\\slash ünï \u2028'
+    auth = json.loads(authentication_body(Credential(None, password, user_id="u1", project_id="p1")))["auth"]
+    assert auth["identity"]["password"]["user"] == {"id": "u1", "password": password}
+    assert auth["scope"]["project"] == {"id": "p1"}
+
+
+def error(title: object) -> bytes:
+    return json.dumps({"error": {"code": 0, "title": title, "message": "m"}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "verdict"),
+    [
+        (201, {"X-Subject-Token": "t"}, b"{}", None),
+        (201, {}, b"{}", "201 without X-Subject-Token"),
+        (200, {"X-Subject-Token": "t"}, b"{}", "200 OK"),
+        (401, {}, error("Unauthorized"), "401 Unauthorized"),
+        (403, {}, error("Account Locked"), "403 Forbidden: Account Locked"),
+        (429, {}, b"slow down", "429 Too Many Requests"),
+        (302, {"Location": "/"}, b"", "302 Found"),
+        (500, {}, b"<html>", "500 Internal Server Error"),
+        (503, {}, error(17), "503 Service Unavailable"),
+        (500, {}, b"[]", "500 Internal Server Error"),
+        (500, {}, b'{"error": "text"}', "500 Internal Server Error"),
+        (799, {}, b"", "799 unknown status"),
+        (400, {}, error("x\n" * 500), "400 Bad Request: " + ("x " * 40).strip()),
+    ],
+)
+def test_judging_an_authentication(status: int, headers: dict[str, str], body: bytes, verdict: str | None) -> None:
+    assert judge_authentication(status, headers, body) == verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "verdict"),
+    [
+        (200, b'{"token": {"user": {"id": "u1"}}}', None),
+        (200, b'{"token": {"user": {"id": "u2"}}}', "200 with another user than expected"),
+        (200, b'{"token": {}}', "200 without a token's user in the body"),
+        (200, b"", "200 without a token's user in the body"),
+        (404, error("Not Found"), "404 Not Found"),
+        (401, error("Unauthorized"), "401 Unauthorized"),
+    ],
+)
+def test_judging_a_validation(status: int, body: bytes, verdict: str | None) -> None:
+    assert judge_validation(status, body, "u1") == verdict
+
+
+@pytest.mark.parametrize(
+    ("token", "name"),
+    [
+        ("0123456789abcdef0123456789ABCDEF", "uuid"),
+        ("gAAAAABnlongfernet==", "fernet"),
+        ("eyJhbGciOiJFUzI1NiJ9.e30.sig", "jws"),
+        ("PKIZ_eJzrYGBg", "pkiz"),
+        ("MIIEdwYJKoZIhvcNAQcC", "pki"),
+        ("0123456789abcdef", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_token_formats(token: str, name: str) -> None:
+    assert token_format(token) == name
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_bytes(text.encode("latin-1"))
+    path.chmod(mode)
+    return path
+
+
+def test_users_in_any_order_of_columns(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "u.csv",
+        "\xef\xbb\xbfpassword,username,project_name,project_domain_id,user_domain_id\r\n"
+        f'"{PASSWORD},""x""",ann,p,d2,d1\r\n\r\n',
+    )
+    (user,) = read_users(path)
+    assert (user.username, user.password, user.user_domain_id) == ("ann", f'{PASSWORD},"x"', "d1")
+    assert (user.project_name, user.project_domain_id) == ("p", "d2")
+    assert PASSWORD not in repr(user)
+    assert PASSWORD not in user.label
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (f"{HEADER}\na,{PASSWORD},d,p,d\n", 0o640, "chmod 600"),
+        (f"{HEADER}\na,{PASSWORD},d,p,d\n", 0o604, "chmod 600"),
+        ("", 0o600, "holds no user"),
+        (f"{HEADER}\n", 0o600, "holds no user"),
+        (f"a,{PASSWORD},d,p,d\n", 0o600, "line 1: the header"),
+        (f"{HEADER},extra\na,{PASSWORD},d,p,d,e\n", 0o600, "line 1: the header"),
+        (f"{HEADER}\na,{PASSWORD},d,p,d\nb,{PASSWORD},d\n", 0o600, "line 3: 3 values where 5"),
+        (f"{HEADER}\n,{PASSWORD},d,,d\n", 0o600, "line 2: no username, project_name"),
+        (f"{HEADER}\na,{PASSWORD}\xff,d,p,d\n", 0o600, "not a CSV file in UTF-8"),
+        (f'{HEADER}\na,"{PASSWORD},d,p,d\n', 0o600, "not a CSV file in UTF-8"),
+    ],
+)
+def test_a_wrong_users_file_is_refused_with_its_place(tmp_path: Path, text: str, mode: int, message: str) -> None:
+    path = write(tmp_path / "users.csv", text, mode)
+    with pytest.raises(NotReady) as caught:
+        read_users(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_missing_users_file(tmp_path: Path) -> None:
+    with pytest.raises(NotReady, match=r"none\.csv: cannot be read \(No such file"):
+        read_users(tmp_path / "none.csv")
+
+
+@pytest.fixture
+def no_cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    import os
+
+    for name in os.environ:
+        if name.startswith("OS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    monkeypatch.setenv("OS_CLIENT_SECURE_FILE", str(tmp_path / "secure.yaml"))
+    return tmp_path
+
+
+CLOUDS = """
+clouds:
+  one:
+    auth: {auth_url: "http://one:5000/v3", username: ann, project_name: p, user_domain_name: D, project_domain_name: D}
+    verify: false
+  two:
+    auth_type: v3applicationcredential
+    auth: {auth_url: "http://two", application_credential_id: x}
+"""
+SECURE = f"""
+clouds:
+  one: {{auth: {{password: {PASSWORD}}}}}
+"""
+
+
+def variables(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv("OS_" + name.upper(), value)
+
+
+def test_credentials_from_variables(no_cloud: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables(monkeypatch, auth_url="http://e/v3", username="eve", password="12345", user_domain_name="D")
+    variables(monkeypatch, project_name="p", project_domain_id="d")
+    cloud = read_cloud(None)
+    user = credential_of(cloud, "")
+    assert (user.username, user.password, user.user_domain_name) == ("eve", "12345", "D")
+    assert (user.project_name, user.project_domain_id) == ("p", "d")
+    assert host_of(cloud, None) == "http://e/v3"
+    assert host_of(cloud, "http://other") == "http://other"
+    assert cloud.verify is True
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_credentials_from_clouds_yaml(no_cloud: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool) -> None:
+    (no_cloud / "clouds.yaml").write_text(CLOUDS)
+    (no_cloud / "secure.yaml").write_text(SECURE)
+    if by_variable:
+        monkeypatch.setenv("OS_CLOUD", "one")
+    cloud = read_cloud(None if by_variable else "one")
+    assert credential_of(cloud, "").password == PASSWORD
+    assert (cloud.auth_url, cloud.verify) == ("http://one:5000/v3", False)
+    assert PASSWORD not in repr(cloud)
+
+
+def test_a_named_cloud_goes_before_the_variables(no_cloud: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (no_cloud / "clouds.yaml").write_text(CLOUDS)
+    (no_cloud / "secure.yaml").write_text(SECURE)
+    variables(monkeypatch, auth_url="http://e/v3", username="eve", password="x")
+    assert credential_of(read_cloud("one"), "").username == "ann"
+
+
+def test_what_is_missing_is_named_all_at_once(no_cloud: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables(monkeypatch, auth_url="http://e/v3", username="eve", user_domain_name="D")
+    with pytest.raises(NotReady, match=r"no OS_PASSWORD, OS_PROJECT_NAME, OS_PROJECT_DOMAIN_NAME\. .*, or else"):
+        credential_of(read_cloud(None), ", or else")
+
+
+def test_no_cloud_at_all(no_cloud: Path) -> None:
+    cloud = read_cloud(None)
+    with pytest.raises(NotReady, match="No Keystone credential"):
+        credential_of(cloud, "")
+    with pytest.raises(HostUnknown, match="Where is Keystone"):
+        host_of(cloud, None)
+
+
+@pytest.mark.parametrize("text", [CLOUDS, "clouds: ["])
+def test_an_unknown_cloud_or_a_damaged_file(no_cloud: Path, text: str) -> None:
+    (no_cloud / "clouds.yaml").write_text(text)
+    with pytest.raises(NotReady, match="Cloud nine was not found"):
+        read_cloud("nine")
+
+
+def test_a_cloud_without_a_password_method(no_cloud: Path) -> None:
+    (no_cloud / "clouds.yaml").write_text(CLOUDS)
+    with pytest.raises(NotReady, match="auth_type 'v3applicationcredential' is not a password"):
+        credential_of(read_cloud("two"), "")
+
+
+ANN = Credential(
+    "ann", PASSWORD, user_domain_id="d", project_name="p", project_domain_id="d", origin="users.csv line 2"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(401, {}, error("Unauthorized")), r"refuses user 'ann' \(users.csv line 2\): 401 Unauthorized"),
+        (Answer(404), "404 Not Found. Is this a Keystone v3"),
+        (Answer(302, {"Location": "/elsewhere"}), "302 Found"),
+        (Answer(201, {"X-Subject-Token": "t"}), "no user in the answer"),
+        (Answer(drop=True), "No Keystone answers"),
+    ],
+)
+def test_a_refused_set_up_request_says_why(answer: Answer, message: str) -> None:
+    with KnownServer(lambda request: answer) as server, pytest.raises(NotReady, match=message) as caught:
+        authenticate_once(token_url(server.url), ANN)
+    assert PASSWORD not in str(caught.value)
+    assert [line.user_agent for line in server.log] == ["stackswarm-setup"]
+
+
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(NotReady, match=r"No Keystone answers at http://127.0.0.1:1/.*: Connection refused\."):
+        authenticate_once("http://127.0.0.1:1/v3/auth/tokens", ANN)
