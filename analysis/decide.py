@@ -10,11 +10,11 @@ import pandas as pd
 
 from analysis import compare, metrics, pairing, validity
 from analysis.compare import Effect, Needed, Verdict
+from analysis.findings import Case, Finding, Severity, forbids
 from analysis.load import Experiment
 from analysis.metrics import ALL_REQUESTS, BY_NAME, Metric, Observations
 from analysis.pairing import Pair
 from analysis.record import RecordError
-from analysis.validity import Finding, Severity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def analyse(experiment: Experiment) -> Analysis:
     by_treatment = metrics.by_treatment(experiment, observations)
     numbers = _Numbers(_lookup(by_run), _lookup(by_treatment))
     comparisons = [c for pair in pairs for c in _compare(pair, numbers, primary, level, record.margin)]
-    findings = validity.check(validity.Case(experiment, observations, by_run, by_treatment, primary, comparisons))
+    findings = validity.check(Case(experiment, observations, by_run, by_treatment, primary, comparisons))
     return Analysis(
         experiment=experiment,
         primary=primary,
@@ -159,6 +159,6 @@ def _lookup(rows: pd.DataFrame) -> dict[tuple[str, str, str], list[float]]:
 
 def _veto(comparison: Comparison, findings: Iterable[Finding]) -> Comparison:
     """Invalid, where a severe finding touches either side."""
-    if comparison.verdict is None or not any(validity.forbids(f, comparison.keys) for f in findings):
+    if comparison.verdict is None or not any(forbids(f, comparison.keys) for f in findings):
         return comparison
     return dataclasses.replace(comparison, verdict=Verdict.INVALID, needed=None)

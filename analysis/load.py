@@ -19,9 +19,10 @@ import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
+import pydantic
 
 from analysis import pairing
 from analysis.record import (
@@ -36,7 +37,6 @@ from analysis.record import (
     RecordError,
     RunRecord,
     Treatment,
-    Window,
     read_experiment,
     read_run,
     run_folders,
@@ -128,30 +128,36 @@ def load_experiment(folder: Path) -> Experiment:
     )
 
 
-_SHAPES: dict[str, type | tuple[type, ...]] = {
-    "name": str, "question": str, "workload": str, "factors": dict, "baseline": dict, "primary": dict,
-    "margin": (int, float), "held_constant": dict, "notes": list, "timing": dict, "order": dict, "overrides": list,
-    "number": int, "treatment": dict, "folder": str, "status": str, "windows": dict, "load": dict, "server": dict,
-    "environment": dict, "locust": dict, "files": dict, "start_unix_s": int, "end_unix_s": int,
-}  # fmt: skip
-"""What the fields of records that are read here must be, by name."""
-
-
 def _read_plan(folder: Path) -> ExperimentRecord:
+    file = folder / EXPERIMENT_FILE
     try:
         record = read_experiment(folder)
     except (AttributeError, TypeError) as error:
-        raise RecordError(f"{folder / EXPERIMENT_FILE}: not an experiment's record ({error}).") from error
-    parts: list[ExperimentRecord | PlannedRun] = [record, *record.plan]
-    for part in parts:
-        _check_shapes(part, folder / EXPERIMENT_FILE)
-    return record
+        raise RecordError(f"{file}: not an experiment's record ({error}).") from error
+    checked = _checked(record, file)
+    if not isinstance(checked.primary.get("at") or {}, dict):
+        raise RecordError(f"{file}: primary.at: should be levels by factor. The file is damaged or hand-edited.")
+    return checked
 
 
-def _check_shapes(record: ExperimentRecord | PlannedRun | RunRecord | Window, file: Path) -> None:
-    for name, value in vars(record).items():
-        if name in _SHAPES and not isinstance(value, _SHAPES[name]):
-            raise RecordError(f"{file}: {name} cannot be {value!r}. The file is damaged or hand-edited.")
+Record = TypeVar("Record", ExperimentRecord, RunRecord)
+
+
+def _checked(record: Record, file: Path) -> Record:
+    """The record, its values checked against the types it declares. Raises RecordError for the first that is not."""
+    try:
+        checked: Record = _CHECKERS[type(record)].validate_python(dataclasses.asdict(record))
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = f"{file}: {place}: {first['msg'].lower()}. The file is damaged or hand-edited."
+        raise RecordError(message) from error
+    return checked
+
+
+_CHECKERS: dict[type, pydantic.TypeAdapter[Any]] = {
+    kind: pydantic.TypeAdapter(kind) for kind in (ExperimentRecord, RunRecord)
+}
 
 
 def treatments(record: ExperimentRecord) -> dict[str, Treatment]:
@@ -187,11 +193,7 @@ def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -
 
 def _read_one_run(path: Path) -> RunRecord | RecordError:
     try:
-        run = read_run(path)
-        parts: list[RunRecord | Window] = [run, *run.windows.values()]
-        for part in parts:
-            _check_shapes(part, path / RUN_FILE)
-        return run
+        return _checked(read_run(path), path / RUN_FILE)
     except RecordError as error:
         return error
     except (AttributeError, TypeError) as error:

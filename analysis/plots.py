@@ -24,7 +24,7 @@ from analysis.record import Window
 PALETTE = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 4], [1, 3])
-MOST_POINTS = 12_000
+MOST_POINTS = 5_000
 """Points in a timeline; above it, seconds are drawn together."""
 MOST_PANELS = 12
 
@@ -82,23 +82,18 @@ def percentiles(analysis: Analysis) -> Figure | None:
     rows = rows[rows["metric"].isin(shown) & (rows["endpoint"] == ALL_REQUESTS)].dropna(subset=["value"])
     if rows.empty:
         return None
-    labels = [analysis.label(treatment) for treatment in analysis.experiment.treatments]
-    points = rows.assign(series=[analysis.label(t) for t in rows["treatment"]], percentile=rows["metric"])[
-        ["series", "percentile", "value", "samples"]
-    ]
+    sides = _sides(analysis)
+    series = list(dict.fromkeys(name for _, name in sides.values()))
+    points = rows.assign(
+        panel=[sides[t][0] for t in rows["treatment"]],
+        series=[sides[t][1] for t in rows["treatment"]],
+        treatment=[analysis.label(t) for t in rows["treatment"]],
+    )
     data = _Data()
-    chart = (
-        data.chart("percentiles", points)
-        .mark_line(point=alt.OverlayMarkDef(size=60), strokeWidth=1.5)
-        .encode(
-            alt.X("percentile:N", title="percentile", axis=alt.Axis(labelAngle=0), sort=["p50", "p90", "p95", "p99"]),
-            alt.Y("value:Q", title="response time, ms (log scale)", scale=alt.Scale(type="log", nice=True, padding=12)),
-            *_marks(labels),
-            tooltip=["series:N", "percentile:N", alt.Tooltip("value:Q", title="ms", format=".4~g"),
-                     alt.Tooltip("samples:Q", title="responses", format=",")],
-        )
-        .properties(width=520, height=280)
-    )  # fmt: skip
+    lines = _percentile_lines(data.chart("percentiles", points.drop(columns="endpoint")), series)
+    chart: alt.TopLevelMixin = lines
+    if points["panel"].any():
+        chart = lines.facet(alt.Facet("panel:N", title=None, sort=list(dict.fromkeys(points["panel"]))), columns=2)
     return Figure(
         "percentiles",
         "Response-time percentiles",
@@ -108,7 +103,7 @@ def percentiles(analysis: Analysis) -> Figure | None:
         "left out where too few responses carry it.",
         _spec(chart, data),
         ("treatment", "percentile", "ms", "responses"),
-        _rows(points, ("series", "percentile", "value", "samples")),
+        _rows(points, ("treatment", "metric", "value", "samples")),
     )
 
 
@@ -124,7 +119,9 @@ def timeline(analysis: Analysis) -> Figure | None:
     rows = rows.assign(label=[analysis.label(t) for t in rows["treatment"]], run=[f"run {run}" for run in rows["run"]])
     drawn = [column for column in ("throughput", "server_cpu") if rows[column].notna().any()]
     tops = {column: float(rows[column].max()) * 1.05 for column in drawn}
-    colours = {key: PALETTE[n % len(PALETTE)] for n, key in enumerate(analysis.experiment.treatments)}
+    sides = {key: side for key, (_, side) in _sides(analysis).items()}
+    order = list(dict.fromkeys(sides.values()))
+    colours = {key: PALETTE[order.index(side) % len(PALETTE)] for key, side in sides.items()}
     data = _Data()
     panels = [_panel(data, rows[rows["treatment"] == key], tops, colours[key]) for key in chosen]
     chart = alt.concat(*panels, columns=2).resolve_scale(color="independent")
@@ -218,6 +215,20 @@ def _dots_and_intervals(
     return alt.layer(bars, middle, dots).properties(width=width, height=280)
 
 
+def _percentile_lines(chart: alt.Chart, series: list[str]) -> alt.Chart:
+    y = alt.Y("value:Q", title="response time, ms (log scale)", scale=alt.Scale(type="log", nice=True, padding=12))
+    x = alt.X("metric:N", title="percentile", axis=alt.Axis(labelAngle=0), sort=["p50", "p90", "p95", "p99"])
+    tooltip = [
+        alt.Tooltip("treatment:N"),
+        alt.Tooltip("metric:N", title="percentile"),
+        alt.Tooltip("value:Q", title="ms"),
+        alt.Tooltip("samples:Q", title="responses"),
+    ]
+    line: alt.Chart = chart.mark_line(point=alt.OverlayMarkDef(size=60), strokeWidth=1.5)
+    line = line.encode(x, y, *_marks(series), tooltip=tooltip)
+    return line.properties(width=380, height=240)
+
+
 def _panel(data: _Data, rows: pd.DataFrame, tops: Mapping[str, float], colour: str) -> alt.VConcatChart:
     """Throughput of one treatment's runs and, where `tops` names it, the server's CPU beneath; the warm-up shaded."""
     label = str(rows["label"].iloc[0])
@@ -262,6 +273,17 @@ def _drawn_together(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     slots = rows.assign(offset_s=(rows["offset_s"] // width_s) * width_s)
     keys = ["run", "treatment", "offset_s", "phase"]
     return slots.groupby(keys, as_index=False, sort=False)[["throughput", "failures", "server_cpu"]].mean(), width_s
+
+
+def _sides(analysis: Analysis) -> dict[str, tuple[str, str]]:
+    """By treatment: what is compared within (the factors the baseline does not name), and which side it is."""
+    baseline, names = analysis.experiment.record.baseline, analysis.names
+    found = {}
+    for key, treatment in analysis.experiment.treatments.items():
+        context = {path: level for path, level in treatment.items() if baseline and path not in baseline}
+        side = {path: level for path, level in treatment.items() if path not in context}
+        found[key] = (pairing.label(context, names) if context else "", pairing.label(side, names))
+    return found
 
 
 def _axes(analysis: Analysis) -> tuple[str, list[str]]:

@@ -15,14 +15,13 @@ An experiment folder holds::
         server/         the server's logs
         configuration/  the rendered configuration, secrets redacted
 
-A run is written under ``<name>.partial`` and renamed when it is whole. A folder still called ``.partial`` was interrupted.
+A run is written under ``<name>.partial`` and renamed when it is whole; a folder still called so was interrupted.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,6 +94,7 @@ class PlannedRun:
     replicate: int
     treatment: Treatment
     folder: str
+    """Bare name of the run's folder; a repeated attempt has "+2", "+3" … after it."""
     server_number: int
     """Runs with the same server_number share one started server."""
 
@@ -235,7 +235,7 @@ Record = TypeVar("Record")
 def _build(kind: type[Record], data: dict[str, Any], path: Path) -> Record:
     version = data.get("schema_version", SCHEMA_VERSION)
     if version > SCHEMA_VERSION:
-        raise RecordError(f"{path}: schema version {version}, and this program reads up to {SCHEMA_VERSION}. Update it.")
+        raise RecordError(f"{path}: schema version {version}, and this reads up to {SCHEMA_VERSION}. Update it.")
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     try:
         return kind(**{name: value for name, value in data.items() if name in names})
@@ -258,4 +258,4 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _write_json(path: Path, data: dict[str, Any]) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)

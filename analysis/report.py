@@ -18,6 +18,7 @@ import pandas as pd
 
 from analysis import answer, comparability, compare, method, pairing, tables, validity
 from analysis.decide import Analysis, Comparison
+from analysis.findings import Finding
 from analysis.load import COMPLETE, STEADY_STATE
 from analysis.tables import Block
 
@@ -42,7 +43,7 @@ class View:
     runs_line: str
     answers: list[dict[str, str]]
     notes: list[str]
-    findings: list[validity.Finding]
+    findings: list[Finding]
     checks: int
     blocks: list[Block]
     endpoint_blocks: list[Block]
@@ -203,7 +204,7 @@ def _comparison_json(c: Comparison) -> dict[str, Any]:
     }
 
 
-def _finding_json(analysis: Analysis, finding: validity.Finding) -> dict[str, Any]:
+def _finding_json(analysis: Analysis, finding: Finding) -> dict[str, Any]:
     treatments = analysis.experiment.treatments
     touched = None if finding.treatments is None else [treatments[key] for key in finding.treatments]
     return {**dataclasses.asdict(finding), "treatments": touched}

@@ -6,89 +6,20 @@ comparison it touches; a note explains.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from analysis import comparability, compare, intervals, metrics, pairing
+from analysis import comparability, compare, intervals, metrics
 from analysis.compare import Verdict
-from analysis.load import COMPLETE, Experiment
-from analysis.metrics import ALL_REQUESTS, Metric, Observation, Observations
-from analysis.record import RunRecord
-
-if TYPE_CHECKING:
-    from analysis.decide import Comparison
+from analysis.findings import Case, Finding, Severity
+from analysis.load import COMPLETE
+from analysis.metrics import ALL_REQUESTS
 
 MOST_FAILURES = 0.01
 MOST_GENERATOR_CPU = 0.7
 MOST_TOTALS_APART = 0.01
-
-
-class Severity(enum.StrEnum):
-    """severe forbids a verdict, note does not."""
-
-    SEVERE = "severe"
-    NOTE = "note"
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing that casts doubt on the measurement, or that its reader must know."""
-
-    name: str
-    severity: Severity
-    message: str
-    """One sentence: what was found."""
-    evidence: tuple[str, ...]
-    threshold: str
-    next_action: str
-    treatments: tuple[str, ...] | None = None
-    """Keys of the treatments it touches; None for all."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Case:
-    """What a check may look at. The comparisons are those before any finding forbids a verdict."""
-
-    experiment: Experiment
-    observations: Observations
-    by_run: pd.DataFrame
-    by_treatment: pd.DataFrame
-    primary: Metric
-    comparisons: list[Comparison]
-
-    @property
-    def deciding_treatments(self) -> set[str]:
-        """Keys of the treatments on either side of a comparison that decides; all where none does."""
-        found = {key for c in self.comparisons if c.verdict is not None for key in c.keys}
-        return found or set(self.experiment.treatments)
-
-    @property
-    def complete_records(self) -> list[RunRecord]:
-        """Records of the complete runs; an imported summary has none."""
-        records = self.experiment.records
-        return [records[run] for run in self.experiment.complete_runs() if run in records]
-
-    def label(self, treatment: str) -> str:
-        """A treatment in words."""
-        names = pairing.short_names(self.experiment.record.factors)
-        return pairing.label(self.experiment.treatments[treatment], names)
-
-    def outcomes(self, treatment: str) -> dict[str, tuple[int, int]]:
-        """(failures, responses) of a treatment by endpoint; a single endpoint is no other than all requests."""
-        rows = self.by_treatment[self.by_treatment["treatment"] == treatment]
-        values = {(e, m): v for e, m, v in zip(rows["endpoint"], rows["metric"], rows["value"], strict=True)}
-        counts = {e: int(v) for (e, m), v in values.items() if m == "count" and not pd.isna(v) and v > 0}
-        shares = {endpoint: values.get((endpoint, "success_ratio"), float("nan")) for endpoint in counts}
-        seen = {e: (n - round(n * shares[e]), n) for e, n in counts.items() if not pd.isna(shares[e])}
-        return {ALL_REQUESTS: seen[ALL_REQUESTS]} if len(seen) == 2 and ALL_REQUESTS in seen else seen
-
-    def severity(self, treatment: str) -> Severity:
-        """Severe where the verdict rests on this treatment."""
-        return Severity.SEVERE if treatment in self.deciding_treatments else Severity.NOTE
 
 
 Check = Callable[[Case], Iterable[Finding]]
@@ -98,13 +29,6 @@ def check(case: Case) -> list[Finding]:
     """All findings, severe ones first, else in the order of CHECKS."""
     found = [finding for one_check in CHECKS for finding in one_check(case)]
     return sorted(found, key=lambda finding: finding.severity is not Severity.SEVERE)
-
-
-def forbids(finding: Finding, treatments: Iterable[str]) -> bool:
-    """Whether a comparison of `treatments` can have no verdict because of `finding`."""
-    if finding.severity is not Severity.SEVERE:
-        return False
-    return finding.treatments is None or bool(set(finding.treatments) & set(treatments))
 
 
 def runs_incomplete(case: Case) -> Iterator[Finding]:
@@ -118,7 +42,7 @@ def runs_incomplete(case: Case) -> Iterator[Finding]:
                 "runs_incomplete",
                 severity,
                 f"{len(rows)} of {len(runs)} planned runs {_were(len(rows))} not completed, and left out.",
-                tuple(f"{_run_label(case, r['run'])}: {r['status']}, {r['reason'] or 'no reason recorded'}"
+                tuple(f"{case.run_label(r['run'])}: {r['status']}, {r['reason'] or 'no reason recorded'}"
                       for r in _records(rows)),
                 "all planned runs complete: those that are lost may be those that would have told against it",
                 "Look at the run's log, then `python -m harness run --resume FOLDER`.",
@@ -141,14 +65,14 @@ def one_run_a_side(case: Case) -> Iterator[Finding]:
 
 def no_successes(case: Case) -> Iterator[Finding]:
     """Complete runs without a single successful response in steady state."""
-    empty = [run for run in case.experiment.complete_runs() if not _seen(case, run).successes]
+    empty = [run for run in case.experiment.complete_runs() if not case.seen(run).successes]
     if empty and not case.experiment.imported:
-        touched = _treatments(case, empty)
+        touched = case.treatments_of(empty)
         yield Finding(
             "no_successes",
-            _worst(case, touched),
+            case.worst(touched),
             f"{len(empty)} of {len(case.experiment.complete_runs())} complete runs had no success in steady state.",
-            tuple(f"{_run_label(case, run)}: {_seen(case, run).failures} failures"
+            tuple(f"{case.run_label(run)}: {case.seen(run).failures} failures"
                   for run in empty),
             "at least one successful response a run",
             "Read the failures in the appendix and the server's log; a response may take longer than steady state.",
@@ -180,23 +104,23 @@ def generator_busy(case: Case) -> Iterator[Finding]:
         if endpoint == ALL_REQUESTS and o.generator and o.generator.busiest_cpu_share > MOST_GENERATOR_CPU
     }
     for severity in Severity:
-        busy = [run for run in shares if _generator_severity(case, set(_treatments(case, shares)), run) is severity]
+        busy = [run for run in shares if _generator_severity(case, set(case.treatments_of(shares)), run) is severity]
         if busy:
             yield Finding(
                 "generator_busy",
                 severity,
                 f"The load generator was busy in {len(busy)} of {len(case.experiment.complete_runs())} runs: "
                 "it may have delayed requests and limited the throughput itself.",
-                tuple(f"{_run_label(case, run)}: {_percent(shares[run])} of a core" for run in busy),
+                tuple(f"{case.run_label(run)}: {_percent(shares[run])} of a core" for run in busy),
                 f"{_percent(MOST_GENERATOR_CPU)} of a core for the busiest generator process",
                 "Give the load more processes (load.processes) or another machine.",
-                _treatments(case, busy),
+                case.treatments_of(busy),
             )  # fmt: skip
 
 
 def _generator_severity(case: Case, busy: set[str], run: int) -> Severity:
     """A busy generator makes its side look worse, so a side that wins in spite of it wins all the same."""
-    treatment = _treatments(case, [run])[0]
+    treatment = case.treatments_of([run])[0]
     for comparison in case.comparisons:
         if comparison.verdict is None or treatment not in comparison.keys:
             continue
@@ -205,6 +129,22 @@ def _generator_severity(case: Case, busy: set[str], run: int) -> Severity:
         if better is None or busy & set(comparison.keys) != {better}:
             return Severity.SEVERE
     return Severity.NOTE
+
+
+def usage_missing(case: Case) -> Iterator[Finding]:
+    """Runs without usage samples over steady state, so that nobody knows whether the load generator kept up."""
+    unknown = [run for run in case.experiment.complete_runs() if case.seen(run).generator is None]
+    if unknown and not case.experiment.imported:
+        yield Finding(
+            "usage_missing",
+            Severity.NOTE,
+            f"In {len(unknown)} of {len(case.experiment.complete_runs())} runs the load generator's CPU is unknown, "
+            "and so whether it was busy.",
+            tuple(case.run_label(run) for run in unknown),
+            "samples over 90 % of steady state",
+            "Look into the run's usage.csv.",
+            case.treatments_of(unknown),
+        )
 
 
 def totals_disagree(case: Case) -> Iterator[Finding]:
@@ -217,10 +157,10 @@ def totals_disagree(case: Case) -> Iterator[Finding]:
         (apart[~fewer], False, "Locust's CSV is known to miss the end of a run, the histograms do not"),
     ):
         if len(rows):
-            touched = _treatments(case, rows["run"])
+            touched = case.treatments_of(rows["run"])
             yield Finding(
                 "totals_disagree",
-                _worst(case, touched) if severe else Severity.NOTE,
+                case.worst(touched) if severe else Severity.NOTE,
                 f"In {len(rows)} of {len(totals)} runs the histograms and Locust's own CSV count differently: {why}.",
                 tuple(f"run {r['run']}: {r['recorded']:,} in the histograms, {r['locust']:,.0f} by Locust"
                       for r in _records(rows)),
@@ -235,11 +175,11 @@ def files_damaged(case: Case) -> Iterator[Finding]:
     """What in the files is not as the format says."""
     for loses_data in (True, False):
         odd = [o for o in case.experiment.oddities if o.loses_data is loses_data]
-        touched = _treatments(case, [o.run for o in odd if o.run is not None])
+        touched = case.treatments_of([o.run for o in odd if o.run is not None])
         if odd:
             yield Finding(
                 "files_damaged",
-                _worst(case, touched) if loses_data else Severity.NOTE,
+                case.worst(touched) if loses_data else Severity.NOTE,
                 f"{len(odd)} {'file is' if len(odd) == 1 else 'files are'} not as the format says.",
                 tuple(f"run {o.run}, {o.file}: {o.what}" if o.run is not None else f"{o.file}: {o.what}" for o in odd),
                 "every line whole; a torn last line is what a killed writer leaves",
@@ -295,7 +235,7 @@ def few_replicates(case: Case) -> Iterator[Finding]:
             Severity.NOTE,
             "Too few replicates for an interval, so no difference can be told from chance.",
             tuple(
-                f"{case.label(c.keys[1])}: {c.effect.treatment_runs} runs against {c.effect.baseline_runs}" for c in few
+                f"{case.label(c.keys[1])}: {c.effect.treatment_runs} against {c.effect.baseline_runs} runs" for c in few
             ),
             f"{fewest} a side for {len(deciding)} {'comparison' if len(deciding) == 1 else 'comparisons'} that decide",
             f"Set replicates to {fewest} or more.",
@@ -337,6 +277,7 @@ CHECKS: tuple[Check, ...] = (
     no_successes,
     failures,
     generator_busy,
+    usage_missing,
     totals_disagree,
     files_damaged,
     environment_differs,
@@ -345,23 +286,6 @@ CHECKS: tuple[Check, ...] = (
     few_samples,
 )
 """The closed list. Each function's name is the name of its findings."""
-
-
-def _seen(case: Case, run: int) -> Observation:
-    return case.observations.get((run, ALL_REQUESTS), metrics.merge([]))
-
-
-def _treatments(case: Case, runs: Iterable[int]) -> tuple[str, ...]:
-    rows = case.experiment.runs[case.experiment.runs["run"].isin(list(runs))]
-    return tuple(dict.fromkeys(rows["treatment"]))
-
-
-def _run_label(case: Case, run: int) -> str:
-    return f"run {run} ({case.label(_treatments(case, [run])[0])})"
-
-
-def _worst(case: Case, treatments: Iterable[str]) -> Severity:
-    return Severity.SEVERE if set(treatments) & case.deciding_treatments else Severity.NOTE
 
 
 def _share(count: int, total: int) -> str:

@@ -64,6 +64,20 @@ def complete_csv_files(original: Callable[[StatsCSVFileWriter], None]) -> Callab
     return close_files
 
 
+def quiet_when_closed(original: Callable[[StatsCSVFileWriter], None]) -> Callable[[StatsCSVFileWriter], None]:
+    """Locust's writer is not ended with its files: its next turn, in the last 0.1 s of --processes, was a traceback."""
+
+    @functools.wraps(original)
+    def stats_writer(self: StatsCSVFileWriter) -> None:
+        try:
+            original(self)
+        except ValueError:
+            if not self.requests_csv_filehandle.closed:
+                raise
+
+    return stats_writer
+
+
 # 2. Percentiles are cut to whole milliseconds, and from 100 ms on to two digits.
 
 
@@ -252,6 +266,7 @@ _FINISHED = "stackswarm_finished"
 def _apply() -> None:
     stats: Any = locust.stats
     _replace(StatsCSVFileWriter, "close_files", complete_csv_files(StatsCSVFileWriter.close_files))
+    _replace(StatsCSVFileWriter, "stats_writer", quiet_when_closed(StatsCSVFileWriter.stats_writer))
     _replace(stats, "bucket_response_time", fine_bucket_ms)
     _replace(StatsCSV, "_percentile_fields", percentile_fields)
     _replace(User, "stop", no_request_before_the_end(User.stop))

@@ -25,6 +25,13 @@ def walk(environment: Environment, rows: Sequence[Row]) -> Iterator[Row]:
     return itertools.cycle(share(rows, seed, numbers.take(), numbers.users))
 
 
+def walk_all(environment: Environment, rows: Sequence[Row]) -> Iterator[Row]:
+    """A new Locust user's endless walk through all `rows`; every user begins at another one."""
+    numbers: Numbers = getattr(environment, _ATTRIBUTE)
+    first = numbers.take() % len(rows)
+    return itertools.cycle([*rows[first:], *rows[:first]])
+
+
 class Numbers:
     """Numbers the users of this process so that no two in the whole test are the same."""
 

@@ -33,7 +33,7 @@ from _keystone import (
 from _keystone_users import OPTIONS, Target, check_first_user, prepare_user_class, read_target
 from _options import option
 from _response_times import record_fact
-from _user_numbers import walk
+from _user_numbers import walk_all
 from gevent.pool import Pool
 from locust import events, task
 from locust.argument_parser import LocustArgumentParser
@@ -54,9 +54,9 @@ class KeystoneValidate(HttpLoadUser):
     walk: Iterator[Token]
 
     def on_start(self) -> None:
-        """Take this user's share of the pool."""
+        """Begin the walk through the pool at another token than the other users."""
         super().on_start()
-        self.walk = walk(self.environment, self.pool)
+        self.walk = walk_all(self.environment, self.pool)
         self.headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "X-Auth-Token": self.caller.id}
 
     @task

@@ -128,6 +128,10 @@ def test_what_is_no_result_folder_is_one_clear_message(
             "later schema": json.dumps(data | {"schema_version": 99}),
             "unknown metric": json.dumps(data | {"primary": {"metric": "thruput"}}),
             "plan": json.dumps(data | {"plan": [3]}),
+            "timing": json.dumps(data | {"timing": {"warm_up_s": "2 s"}}),
+            "factors": json.dumps(data | {"factors": {PROCESSES: 3}}),
+            "at": json.dumps(data | {"primary": {"metric": "throughput", "at": [16]}}),
+            "notes": json.dumps(data | {"notes": [3]}),
         }
         path.write_text(damaged[damage], encoding="utf-8")
     result = call(verb, folder)

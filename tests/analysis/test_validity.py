@@ -12,7 +12,7 @@ import pytest
 
 from analysis import decide, load, validity
 from analysis.compare import Verdict
-from analysis.validity import Finding, Severity
+from analysis.findings import Finding, Severity
 from tests.analysis.synthetic import PROCESSES, USERS
 
 Make = Callable[..., Path]
@@ -50,7 +50,7 @@ def test_a_sound_experiment_has_no_finding(demo_analysis: decide.Analysis) -> No
 
 def test_every_check_gives_its_findings_its_own_name() -> None:
     names = [check.__name__ for check in validity.CHECKS]
-    assert len(set(names)) == len(names) == 11
+    assert len(set(names)) == len(names) == 12
 
 
 def test_a_missing_run_of_a_deciding_treatment_is_severe(demo_copy: Path) -> None:
@@ -119,6 +119,13 @@ def test_a_busy_generator_is_severe_where_no_difference_was_seen(make: Make) -> 
         )
     )
     assert found(analysis, "generator_busy").severity is Severity.SEVERE
+
+
+def test_usage_missing(small_copy: Path) -> None:
+    (run_folder(small_copy, processes=1, users=16) / "usage.csv").unlink()
+    finding = found(analyse(small_copy), "usage_missing")
+    assert finding.severity is Severity.NOTE
+    assert "In 1 of 4 runs" in finding.message
 
 
 @pytest.mark.parametrize(

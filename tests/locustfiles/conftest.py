@@ -27,6 +27,7 @@ LOCUSTFILES = Path(__file__).resolve().parents[2] / "locustfiles"
 sys.path.insert(0, str(LOCUSTFILES))
 
 PASSWORD = "planted-Passw0rd-7f3a"
+RECORDED = ("--headless", "--only-summary", "--csv", "locust", "--response-times", "response_times")
 PLANTED_TOKEN = "gAAAAABplantedtoken"
 
 
@@ -88,14 +89,13 @@ class Locust:
         self._started.append(process)
         return process
 
-    def finish(self, process: subprocess.Popen[bytes], timeout_s: float = 30) -> Run:
+    def finish(self, process: subprocess.Popen[bytes], timeout_s: float = 60) -> Run:
         code = process.wait(timeout_s)
         return Run(code, (self.folder / "output.txt").read_text(), self.folder)
 
-    def run(self, locustfile: str | Path, *arguments: str, timeout_s: float = 30, **environment: str) -> Run:
+    def run(self, locustfile: str | Path, *arguments: str, timeout_s: float = 60, **environment: str) -> Run:
         """Run headless with both recordings; further arguments and environment variables as given."""
-        standard = ("--headless", "--only-summary", "--csv", "locust", "--response-times", "response_times")
-        return self.finish(self.start(locustfile, *standard, *arguments, **environment), timeout_s)
+        return self.finish(self.start(locustfile, *RECORDED, *arguments, **environment), timeout_s)
 
     def stop_all(self) -> None:
         for process in self._started:
@@ -199,7 +199,7 @@ def error(status: int, title: str, after_s: float = 0.01) -> Answer:
     return Answer(status, {}, json.dumps({"error": {"code": status, "title": title}}).encode(), after_s)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -1,0 +1,106 @@
+"""Findings, and the Case that the checks of validity.py look at."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis import metrics, pairing
+from analysis.load import Experiment
+from analysis.metrics import ALL_REQUESTS, Metric, Observation, Observations
+from analysis.record import RunRecord
+
+if TYPE_CHECKING:
+    from analysis.decide import Comparison
+
+
+class Severity(enum.StrEnum):
+    """severe forbids a verdict, note does not."""
+
+    SEVERE = "severe"
+    NOTE = "note"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that casts doubt on the measurement, or that its reader must know."""
+
+    name: str
+    severity: Severity
+    message: str
+    """One sentence: what was found."""
+    evidence: tuple[str, ...]
+    threshold: str
+    next_action: str
+    treatments: tuple[str, ...] | None = None
+    """Keys of the treatments it touches; None for all."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """What a check may look at. The comparisons are those before any finding forbids a verdict."""
+
+    experiment: Experiment
+    observations: Observations
+    by_run: pd.DataFrame
+    by_treatment: pd.DataFrame
+    primary: Metric
+    comparisons: list[Comparison]
+
+    @property
+    def deciding_treatments(self) -> set[str]:
+        """Keys of the treatments on either side of a comparison that decides; all where none does."""
+        found = {key for c in self.comparisons if c.verdict is not None for key in c.keys}
+        return found or set(self.experiment.treatments)
+
+    @property
+    def complete_records(self) -> list[RunRecord]:
+        """Records of the complete runs; an imported summary has none."""
+        records = self.experiment.records
+        return [records[run] for run in self.experiment.complete_runs() if run in records]
+
+    def label(self, treatment: str) -> str:
+        """A treatment in words."""
+        names = pairing.short_names(self.experiment.record.factors)
+        return pairing.label(self.experiment.treatments[treatment], names)
+
+    def outcomes(self, treatment: str) -> dict[str, tuple[int, int]]:
+        """(failures, responses) of a treatment by endpoint; a single endpoint is no other than all requests."""
+        rows = self.by_treatment[self.by_treatment["treatment"] == treatment]
+        values = {(e, m): v for e, m, v in zip(rows["endpoint"], rows["metric"], rows["value"], strict=True)}
+        counts = {e: int(v) for (e, m), v in values.items() if m == "count" and not pd.isna(v) and v > 0}
+        shares = {endpoint: values.get((endpoint, "success_ratio"), float("nan")) for endpoint in counts}
+        seen = {e: (n - round(n * shares[e]), n) for e, n in counts.items() if not pd.isna(shares[e])}
+        return {ALL_REQUESTS: seen[ALL_REQUESTS]} if len(seen) == 2 and ALL_REQUESTS in seen else seen
+
+    def severity(self, treatment: str) -> Severity:
+        """Severe where the verdict rests on this treatment."""
+        return Severity.SEVERE if treatment in self.deciding_treatments else Severity.NOTE
+
+    def seen(self, run: int) -> Observation:
+        """What all requests of a run showed; nothing where the run was not observed."""
+        return self.observations.get((run, ALL_REQUESTS), metrics.merge([]))
+
+    def treatments_of(self, runs: Iterable[int]) -> tuple[str, ...]:
+        """Keys of the treatments of some runs, each once."""
+        rows = self.experiment.runs[self.experiment.runs["run"].isin(list(runs))]
+        return tuple(dict.fromkeys(rows["treatment"]))
+
+    def run_label(self, run: int) -> str:
+        """A run and its treatment in words."""
+        return f"run {run} ({self.label(self.treatments_of([run])[0])})"
+
+    def worst(self, treatments: Iterable[str]) -> Severity:
+        """Severe where the verdict rests on any of these treatments."""
+        return Severity.SEVERE if set(treatments) & self.deciding_treatments else Severity.NOTE
+
+
+def forbids(finding: Finding, treatments: Iterable[str]) -> bool:
+    """Whether a comparison of `treatments` can have no verdict because of `finding`."""
+    if finding.severity is not Severity.SEVERE:
+        return False
+    return finding.treatments is None or bool(set(finding.treatments) & set(treatments))
