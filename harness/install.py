@@ -201,23 +201,33 @@ def install(names: Sequence[str], report: Report) -> None:
 
 
 def _progress(names: Sequence[str], elapsed_s: float) -> str:
-    """How many of the pinned packages pip has collected, and how long the rest will take at that pace."""
-    wanted = found = 0
-    for name in names:
-        requirements = REQUIREMENTS.get(name, REPOSITORY / "constraints.txt")
-        folder = (
-            SERVERS / "environments" / f"{name}-{_digest(requirements)}"
-            if name in REQUIREMENTS
-            else REPOSITORY / ".venv"
-        )
-        log = _log(folder)
-        wanted += len(re.findall(r"^[\w.-]+==", requirements.read_text(encoding="utf-8"), re.MULTILINE))
-        found += len(re.findall(r"^Collecting ", log.read_text(encoding="utf-8") if log.exists() else "", re.MULTILINE))
-    # Collecting takes about two thirds of the time, unpacking the rest.
-    known_pace = wanted / 4 < found < wanted
-    total_s = max(60.0, 1.5 * elapsed_s * wanted / found if known_pace else elapsed_s + 10)
-    left_s = total_s - elapsed_s
-    return f"  {min(found, wanted)} of {wanted} packages collected, about {left_s:.0f} s left"
+    """How many of the pinned packages pip has collected, and how long the rest will take."""
+    states = [_state(name, elapsed_s) for name in names]
+    found, wanted = sum(state[0] for state in states), sum(state[1] for state in states)
+    return (
+        f"  {min(found, wanted)} of {wanted} packages collected, about {max(state[2] for state in states):.0f} s left"
+    )
+
+
+def _state(name: str, elapsed_s: float) -> tuple[int, int, float]:
+    """One environment: packages collected, packages pinned, seconds left.
+
+    pip says nothing while it unpacks, which was seen to take about half as long as collecting; so the time of the log's
+    last line is the moment at which unpacking began.
+    """
+    requirements = REQUIREMENTS.get(name, REPOSITORY / "constraints.txt")
+    folder = (
+        SERVERS / "environments" / f"{name}-{_digest(requirements)}" if name in REQUIREMENTS else REPOSITORY / ".venv"
+    )
+    log = _log(folder)
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
+    wanted = len(re.findall(r"^[\w.-]+==", requirements.read_text(encoding="utf-8"), re.MULTILINE))
+    found = len(re.findall(r"^Collecting ", text, re.MULTILINE))
+    if "\nInstalling collected packages" in text:
+        unpacking_s = time.time() - log.stat().st_mtime
+        return wanted, wanted, max(5.0, 0.5 * (elapsed_s - unpacking_s) - unpacking_s)
+    pace_is_known = found > wanted / 4
+    return found, wanted, max(20.0, 1.5 * elapsed_s * wanted / found - elapsed_s if pace_is_known else 75.0 - elapsed_s)
 
 
 if __name__ == "__main__":  # the one room besides __main__.py that prints: it runs before anything is installed
