@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from analysis import compare, findings, metrics, pairing
 from analysis.compare import Verdict
-from analysis.decide import Analysis, Comparison
+from analysis.comparison import Comparison
+from analysis.decide import Analysis
 from analysis.load import COMPLETE
 
 

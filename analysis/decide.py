@@ -9,34 +9,13 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 from analysis import compare, metrics, pairing, validity
-from analysis.compare import Effect, Needed, Verdict
+from analysis.compare import Verdict
+from analysis.comparison import Comparison
 from analysis.findings import Case, Finding, Severity, forbids
 from analysis.load import Experiment
 from analysis.metrics import ALL_REQUESTS, BY_NAME, Metric, Observations
 from analysis.pairing import Pair
 from analysis.record import RecordError
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """One metric of one treatment against its baseline."""
-
-    pair: Pair
-    endpoint: str
-    metric: Metric
-    baseline_value: float | None
-    """Of the merged replicates, as treatment_value."""
-    treatment_value: float | None
-    effect: Effect
-    verdict: Verdict | None
-    """Only where this comparison decides: the primary metric, all requests, a pair that primary.at selects."""
-    needed: Needed | None
-    """Replicates that would decide; only of an inconclusive verdict."""
-
-    @property
-    def keys(self) -> tuple[str, str]:
-        """Keys of the two treatments."""
-        return pairing.key(self.pair.baseline), pairing.key(self.pair.treatment)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from analysis import metrics, pairing
+from analysis.comparison import Comparison
 from analysis.load import Experiment
 from analysis.metrics import ALL_REQUESTS, Metric, Observation, Observations
 from analysis.record import RunRecord
-
-if TYPE_CHECKING:
-    from analysis.decide import Comparison
 
 
 class Severity(enum.StrEnum):

@@ -17,7 +17,8 @@ import jinja2
 import pandas as pd
 
 from analysis import answer, comparability, compare, method, pairing, tables, validity
-from analysis.decide import Analysis, Comparison
+from analysis.comparison import Comparison
+from analysis.decide import Analysis
 from analysis.findings import Finding
 from analysis.load import COMPLETE, STEADY_STATE
 from analysis.tables import Block

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from analysis import answer, metrics, pairing
-from analysis.decide import Analysis, Comparison
+from analysis.comparison import Comparison
+from analysis.decide import Analysis
 from analysis.metrics import ALL_REQUESTS, Metric
 from analysis.record import Treatment
 
