@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from harness.server import Target, end_group, free_port, last_words
 
 SPARE_S = 2
 """Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
+SET_BY_HARNESS = frozenset({"response_times", "users_csv", "os_cloud", "seed", "think_time"})
 STOP_TIMEOUT_S = 30
 START_AND_STOP_S = 60
 POLL_S = 0.1
@@ -71,6 +74,34 @@ def command(
     locustfile = REPOSITORY / "locustfiles" / f"{experiment.workload}.py"
     start = [sys.executable, "-m", "locust", "-f", str(locustfile), *flags]
     return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+@functools.cache
+def own_options(workload: str) -> frozenset[str]:
+    """Names of the options that a locustfile has of its own, with underscores, as an experiment writes them.
+
+    Asked of Locust itself, in a process of its own; without those that are for the harness to set.
+    """
+    locustfile = REPOSITORY / "locustfiles" / f"{workload}.py"
+    with tempfile.TemporaryDirectory() as empty:
+        asked = subprocess.run(
+            [sys.executable, "-c", ASK_FOR_OPTIONS, str(locustfile)], cwd=empty, stdin=subprocess.DEVNULL,
+            env=environment(Target(""), os.environ, Path(empty)), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if asked.returncode != 0:
+        raise LoadError(f"{locustfile} cannot be loaded: {asked.stderr.strip().splitlines()[-1]}")
+    return frozenset(asked.stdout.split()) - SET_BY_HARNESS
+
+
+ASK_FOR_OPTIONS = """
+import sys
+from locust.argument_parser import get_parser
+from locust.util.load_locustfile import load_locustfile
+def names(): return {action.dest for action in get_parser()._actions}
+before = names()
+load_locustfile(sys.argv[1])
+print(*sorted(names() - before))
+"""
 
 
 def environment(target: Target, inherited: Mapping[str, str], home: Path) -> dict[str, str]:

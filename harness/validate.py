@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 
 from analysis.record import METRICS, Level
-from harness import configuration
+from harness import configuration, load
 from harness.configuration import Configuration
 from harness.experiment import (
     Document,
@@ -92,8 +92,18 @@ def _existence_problems(document: Document) -> Found:
         if isinstance(workload, str) and workload in workloads() and workload.split("_")[0] != system:
             yield ("workload",), f"workload: {workload} drives {workload.split('_')[0]}, and the server is {system}"
     for name in _mapping(document, "options"):
-        if name != workload:
-            yield ("options", name), f"options.{name}: the workload is {workload}{did_you_mean(name, [str(workload)])}"
+        if name == workload and workload in workloads():
+            yield from _option_problems(workload, _mapping(document, "options", workload))
+        else:
+            known = [w for w in workloads() if w == workload]
+            yield ("options", name), f"options.{name}: the workload is {workload}{did_you_mean(name, known)}"
+
+
+def _option_problems(workload: str, given: dict[str, Any]) -> Found:
+    known = sorted(load.own_options(workload))
+    for name in given:
+        if name not in known:
+            yield ("options", workload, name), f"options.{workload}: {there_is_no(name, known, 'option ')}"
 
 
 def _server_problems(system: str, document: Document) -> Found:

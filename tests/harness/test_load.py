@@ -55,7 +55,8 @@ def test_worker_processes_have_a_master_on_loopback_only() -> None:
 
 
 def test_options_of_the_locustfile_are_passed_on() -> None:
-    assert option(command("options.keystone_auth={token_pool: 5}"), "token-pool") == "5"
+    changes = ("workload=keystone_validate", "options.keystone_validate={token_pool: 5}")
+    assert option(command(*changes), "token-pool") == "5"
 
 
 def test_locust_inherits_nothing_that_would_configure_it() -> None:

@@ -49,6 +49,8 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
         (4, "dataset.users_per_project: is missing"),
         (4, "dataset.users_per_projects: keystone has no such key; did you mean users_per_project?"),
         (6, "primary.metric: there is no 'thoughput'"),
+        (7, "options.keystone_auth: the workload is keystone_auht"),
+        (7, "options.keystone_validate: the workload is keystone_auht"),
     ],
     "wrong_selection": [
         (9, "baseline: 4 is not a level of server.parameters.processes; it has [1, 2]"),
@@ -107,6 +109,8 @@ def test_a_missing_file_is_one_problem() -> None:
         ("load.users", "'load.users' is not PATH=VALUE"),
         ("load.users=[", "'load.users=[': the value is not YAML"),
         ("factors.load.users=[4, many]", "factors.load.users: level 'many': load.users: 'many' is not a whole number"),
+        ("options.keystone_auth={token_pool: 5}", "options.keystone_auth: there is no option 'token_pool'"),
+        ("options.keystone_auth={users: 5}", "options.keystone_auth: there is no option 'users'"),
         ("server.parameters.hash_rounds=3", "server.parameters.hash_rounds: 3 is not a whole number from 4 to 14"),
     ],
 )
@@ -124,6 +128,16 @@ def test_overrides_change_the_experiment_and_are_remembered() -> None:
     assert file.experiment.primary.margin == pytest.approx(0.03)
     assert file.experiment.baseline == {"server.parameters.processes": 2}
     assert file.overrides[0] == "replicates=6"
+
+
+def test_options_of_the_locustfile_are_known_by_asking_it() -> None:
+    changes = ("workload=keystone_validate", "options={keystone_validate: {token_pool: 5}}")
+    assert read(GOOD, changes).experiment.options == {"keystone_validate": {"token_pool": 5}}
+    wrong = ("workload=keystone_validate", "options={keystone_validate: {token_pol: 5}}")
+    assert (
+        0,
+        "options.keystone_validate: there is no option 'token_pol'; there are: token_pool; did you mean token_pool?",
+    ) in problems(GOOD, *wrong)
 
 
 def test_an_unquoted_null_is_the_cache_of_that_name() -> None:
