@@ -78,11 +78,13 @@ class Window:
 
     start_unix_s: int
     end_unix_s: int
+    measured_s: float | None = None
+    """Exact length where the load began and ended within seconds, as with a budget of requests."""
 
     @property
-    def length_s(self) -> int:
+    def length_s(self) -> float:
         """Length in seconds."""
-        return self.end_unix_s - self.start_unix_s
+        return self.end_unix_s - self.start_unix_s if self.measured_s is None else self.measured_s
 
 
 @dataclasses.dataclass(frozen=True)

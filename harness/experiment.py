@@ -24,11 +24,6 @@ NOT_BUILT: dict[Keys, str] = {
     ("reference",): "printing published results beside ours",
     ("server", "external"): "a server of the operator's own",
     ("server", "apply"): "a server of the operator's own",
-    ("load", "arrival_rate_rps"): "the open workload model",
-    ("load", "arrival_process"): "the open workload model",
-    ("load", "max_in_flight"): "the open workload model",
-    ("load", "max_lateness"): "the open workload model",
-    ("load", "requests"): "an exact budget of requests",
     ("events",): "faults during a run",
     ("placement",): "CPU affinity",
     ("objectives",): "objectives",
@@ -78,6 +73,7 @@ def share(value: object) -> float:
 
 Duration = Annotated[float, pydantic.BeforeValidator(duration_s)]
 Count = Annotated[int, pydantic.Field(ge=1, strict=True)]
+UserCount = Annotated[int, pydantic.Field(ge=1, le=100_000, strict=True)]
 
 
 class Model(pydantic.BaseModel):
@@ -104,24 +100,49 @@ class Server(Model):
 
 
 class Load(Model):
-    """The workload model and its size."""
+    """The workload model and its size. LOAD_KEYS says which keys belong to which model."""
 
     model: Literal["closed", "open"] = "closed"
-    users: Annotated[int, pydantic.Field(ge=1, le=100_000, strict=True)]
-    think_time: Duration = 0.0
     processes: Count = 1
-    arrival_rate_rps: Any = None
-    arrival_process: Any = None
-    max_in_flight: Any = None
-    max_lateness: Any = None
-    requests: Any = None
+    users: UserCount | None = None
+    think_time: Duration | None = None
+    requests: Count | None = None
+    """An exact budget, in place of timing.steady_state."""
+    arrival_rate_rps: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
+    arrival_process: Literal["constant", "poisson"] | None = None
+    max_in_flight: UserCount | None = None
+    max_lateness: Duration | None = None
 
-    @pydantic.field_validator("model")
-    @classmethod
-    def _built(cls, model: str) -> str:
-        if model == "open":
-            raise ValueError("the open workload model is not built yet; only closed is")
-        return model
+    @property
+    def slots(self) -> int:
+        """Requests that can be in flight at once: users, or max_in_flight."""
+        return self.users or self.max_in_flight or 0
+
+
+LOAD_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
+    "closed": {"needs": ("users",), "may have": ("think_time", "requests")},
+    "open": {"needs": ("arrival_rate_rps", "max_in_flight"), "may have": ("arrival_process", "max_lateness")},
+}
+
+
+def load_problems(document: Document) -> Iterator[tuple[Keys, str]]:
+    """Keys of `load` and `timing` that the workload model needs, or that mean nothing in it."""
+    load, timing = document.get("load"), document.get("timing")
+    if not isinstance(load, dict) or (model := load.get("model", "closed")) not in LOAD_KEYS:
+        return
+    own = LOAD_KEYS[model]
+    other = next(name for name in LOAD_KEYS if name != model)
+    for key in own["needs"]:
+        if key not in load:
+            yield ("load", key), f"load.{key}: is missing; the {model} workload model needs it"
+    for key in (*LOAD_KEYS[other]["needs"], *LOAD_KEYS[other]["may have"]):
+        if key in load:
+            yield ("load", key), f"load.{key}: belongs to the {other} workload model, and this one is {model}"
+    if isinstance(timing, dict) and ("requests" in load) == ("steady_state" in timing):
+        if "requests" in load:
+            yield ("load", "requests"), "load.requests: name either it or timing.steady_state, never both"
+        else:
+            yield ("timing", "steady_state"), "timing.steady_state: is missing, and so is load.requests"
 
 
 class Primary(Model):
@@ -136,12 +157,13 @@ class Timing(Model):
     """Seconds of a run: what is cut, then what is measured."""
 
     warm_up: Duration
-    steady_state: Duration
+    steady_state: Duration | None = None
+    """None where load.requests says how much is measured."""
 
     @pydantic.field_validator("steady_state")
     @classmethod
-    def _whole_seconds(cls, value: float) -> float:
-        if value < 1 or value != int(value):
+    def _whole_seconds(cls, value: float | None) -> float | None:
+        if value is not None and (value < 1 or value != int(value)):
             raise ValueError("steady_state is recorded by the second: write whole seconds, at least 1s")
         return value
 

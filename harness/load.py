@@ -49,12 +49,10 @@ def command(
     experiment: Experiment, target: Target, output: Files, seed: int, port: Callable[[], int] = free_port
 ) -> list[str]:
     """The argv of Locust for one run. Pure but for `port`, which is asked only where worker processes need a master."""
-    load, timing = experiment.load, experiment.timing
+    load = experiment.load
     options: dict[str, object] = {
         "host": target.url,
-        "users": load.users,
-        "spawn-rate": load.users,
-        "run-time": f"{timing.warm_up + timing.steady_state + SPARE_S:g}s",
+        **_model_options(experiment),
         "stop-timeout": STOP_TIMEOUT_S,
         # Failures are results, not a broken run: only a generator that breaks may end with another status.
         "exit-code-on-error": 0,
@@ -62,7 +60,6 @@ def command(
         "logfile": output.log,
         "response-times": output.response_times,
         "seed": seed,
-        "think-time": f"{load.think_time:g}",
         **target.options,
         **{key.replace("_", "-"): value for key, value in experiment.options.get(experiment.workload, {}).items()},
     }
@@ -74,6 +71,43 @@ def command(
     locustfile = REPOSITORY / "locustfiles" / f"{experiment.workload}.py"
     start = [sys.executable, "-m", "locust", "-f", str(locustfile), *flags]
     return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+def _model_options(experiment: Experiment) -> dict[str, object]:
+    """What the workload model, the budget and the timing come to on the command line."""
+    load, timing = experiment.load, experiment.timing
+    if load.model == "open":
+        options: dict[str, object] = {
+            "arrival-rate": f"{load.arrival_rate_rps:g}",
+            "arrival-process": load.arrival_process or "constant",
+            "max-in-flight": load.max_in_flight,
+        }
+        options |= {} if load.max_lateness is None else {"max-lateness": f"{load.max_lateness:g}"}
+    else:
+        options = {"users": load.users, "spawn-rate": load.users, "think-time": f"{load.think_time or 0:g}"}
+    if load.requests is not None:
+        return options | {"requests": load.requests, "run-time": f"{budget_limit_s(load.requests, load.slots):.0f}s"}
+    return options | {"run-time": f"{timing.warm_up + (timing.steady_state or 0) + SPARE_S:g}s"}
+
+
+def warm_up_pass(experiment: Experiment) -> Experiment:
+    """The uncounted pass before a budget: the same load for the length of the warm-up."""
+    timing = experiment.timing.model_copy(update={"warm_up": 0.0, "steady_state": experiment.timing.warm_up})
+    return experiment.model_copy(
+        update={"timing": timing, "load": experiment.load.model_copy(update={"requests": None})}
+    )
+
+
+def budget_limit_s(requests: int, slots: int) -> float:
+    """Longest time for a budget: ten seconds a request and slot, at least ten minutes."""
+    return max(600.0, 10.0 * requests / slots)
+
+
+def expected_s(experiment: Experiment) -> float:
+    """How long Locust may run before it is overdue, in seconds."""
+    if experiment.load.requests is not None:
+        return budget_limit_s(experiment.load.requests, experiment.load.slots)
+    return experiment.timing.warm_up + (experiment.timing.steady_state or 0.0)
 
 
 @functools.cache
@@ -180,6 +214,19 @@ def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: floa
             f"the load ended {end - min(stopped):.1f} s before the steady state did: starting the users took too long"
         )
     return {"warm_up": Window(int(min(begun)), start), "steady_state": Window(start, end)}
+
+
+def budget_windows(records: list[ProcessRecord]) -> dict[str, Window]:
+    """Steady state of a run with a budget: from the first process' start to the end of the last.
+
+    Raises LoadError where a process was lost.
+    """
+    begun = [r.test_start_unix_s for r in records if r.test_start_unix_s is not None]
+    stopped = [r.test_stop_unix_s for r in records if r.test_stop_unix_s is not None]
+    if len(begun) < len(records) or len(stopped) < len(records):
+        raise LoadError("a Locust process was lost before the end of the run")
+    start, end = min(begun), max(stopped)
+    return {"steady_state": Window(int(start), _ceil(end), round(end - start, 3))}
 
 
 def _ceil(value: float) -> int:

@@ -14,6 +14,7 @@ LOAD_ROOTS = ("load", "options", "workload")
 
 SERVER_START_S = 12.0
 RUN_OVERHEAD_S = 4.0
+BUDGET_RATE_RPS = 30.0
 """First guesses, for the time that `plan` prints; a run replaces them by what it sees."""
 
 
@@ -79,4 +80,6 @@ def duration_s(experiment: Experiment, runs: list[PlannedRun]) -> float:
 
 def run_s(experiment: Experiment) -> float:
     """Length of one run on a server that is up, in seconds."""
-    return experiment.timing.warm_up + experiment.timing.steady_state + RUN_OVERHEAD_S
+    budget = experiment.load.requests
+    measured = experiment.timing.steady_state or 0.0 if budget is None else budget / BUDGET_RATE_RPS + RUN_OVERHEAD_S
+    return experiment.timing.warm_up + measured + RUN_OVERHEAD_S

@@ -56,7 +56,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
             path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
         },
         notes=_notes(experiment, values),
-        timing={"warm_up_s": experiment.timing.warm_up, "steady_state_s": experiment.timing.steady_state},
+        timing={"warm_up_s": experiment.timing.warm_up, "steady_state_s": experiment.timing.steady_state or 0.0},
         replicates=experiment.replicates,
         order=experiment.order.model_dump(),
         source=experiment.source.model_dump() if experiment.source else None,
@@ -256,25 +256,35 @@ class _Run:
         return outcome
 
     def _load(self, partial: Path, scratch: Path, measured: dict[str, Any]) -> None:
-        output = load.files(partial)
-        seed = self.experiment.order.seed * 1000 + self.planned.block
-        argv = load.command(self.experiment, self.up.target, output, seed)
+        experiment = self.experiment
+        pids: dict[str, list[int]] = {"server": self.up.pids, "generator": []}
+        with Sampler(partial / "usage.csv", pids.__getitem__):
+            if experiment.load.requests is not None and experiment.timing.warm_up > 0:
+                self._locust(
+                    load.warm_up_pass(experiment), load.files(partial / "warm_up"), scratch, pids["generator"], {}
+                )
+            records = self._locust(experiment, load.files(partial), scratch, pids["generator"], measured)
+        measured["locust"]["facts"] = {key: value for record in records for key, value in record.facts.items()}
+        if experiment.timing.steady_state is None:
+            measured["windows"] = load.budget_windows(records)
+        else:
+            measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state)
+
+    def _locust(
+        self, experiment: Experiment, output: load.Files, scratch: Path, pids: list[int], measured: dict[str, Any]
+    ) -> list[record.ProcessRecord]:
+        """Run Locust once; `measured` gets its command and exit status, whatever happens."""
+        seed = experiment.order.seed * 1000 + self.planned.block
+        argv = load.command(experiment, self.up.target, output, seed)
         measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
         home = scratch / "home"
         home.mkdir(exist_ok=True)
         variables = load.environment(self.up.target, load.inherited_environment(), home)
-        timing = self.experiment.timing
-        pids: dict[str, list[int]] = {"server": self.up.pids, "generator": []}
-        with Sampler(partial / "usage.csv", pids.__getitem__):
-            status = load.run(
-                argv, variables, output, timing.warm_up + timing.steady_state, self.up.check, pids["generator"].append
-            )
+        status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, pids.append)
         measured["locust"]["exit_code"] = status
         if status != 0:
             raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
-        processes = load.processes(output)
-        measured["locust"]["facts"] = {key: value for p in processes for key, value in p.facts.items()}
-        measured["windows"] = load.windows(processes, timing.warm_up, timing.steady_state)
+        return load.processes(output)
 
     def _keep_logs(self, partial: Path, offsets: dict[str, int]) -> None:
         for name, text in self.up.server.rendered.items():
@@ -284,7 +294,7 @@ class _Run:
                 log.seek(offsets[process.name])
                 text = log.read(TEXT_LIMIT_BYTES).decode("utf-8", errors="replace")
             _write(partial / "server" / process.log.name, text, self.up.server.secrets)
-        for path in (partial / "locust").glob("*"):
+        for path in [*partial.glob("locust/*"), *partial.glob("warm_up/locust/*")]:
             _write(path, path.read_text(encoding="utf-8", errors="replace"), self.up.server.secrets)
 
 

@@ -21,6 +21,7 @@ from harness.experiment import (
     ParsedFile,
     Problem,
     factor_levels,
+    load_problems,
     sentence,
     shape_problems,
     substitute,
@@ -30,7 +31,11 @@ from harness.suggestions import did_you_mean, there_is_no
 from harness.systems import SYSTEMS
 
 LOCUSTFILES = REPOSITORY / "locustfiles"
-FREE_FACTORS = ("workload", "server.configuration", "load.users", "load.processes", "load.think_time")
+LOAD_FACTORS = (
+    *("users", "processes", "think_time", "requests"),
+    *("arrival_rate_rps", "arrival_process", "max_in_flight", "max_lateness"),
+)
+FREE_FACTORS = ("workload", "server.configuration", *(f"load.{key}" for key in LOAD_FACTORS))
 
 Found = Iterator[tuple[Keys, str]]
 
@@ -169,6 +174,7 @@ def _level_problems(document: Document, path: str, i: int, level: Level) -> Foun
 def _document_problems(document: Document) -> Found:
     # What is wrong with factors themselves is said once, by _factor_problems.
     yield from ((keys, message) for keys, message in shape_problems(document) if keys[:1] != ("factors",))
+    yield from load_problems(document)
     yield from _existence_problems(document)
 
 
@@ -195,9 +201,11 @@ def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> 
     metric = _mapping(document, "primary").get("metric", "throughput")
     if metric not in METRICS:
         yield ("primary", "metric"), f"primary.metric: {there_is_no(metric, METRICS)}"
-    users, processes = _mapping(document, "load").get("users"), _mapping(document, "load").get("processes", 1)
-    if isinstance(users, int) and isinstance(processes, int) and processes > users:
-        yield ("load", "processes"), f"load.processes: {processes} processes cannot share {users} users"
+    load = _mapping(document, "load")
+    slots, processes = load.get("users", load.get("max_in_flight")), load.get("processes", 1)
+    if isinstance(slots, int) and isinstance(processes, int) and processes > slots:
+        word = "users" if "users" in load else "requests in flight"
+        yield ("load", "processes"), f"load.processes: {processes} processes cannot share {slots} {word}"
 
 
 def _mapping(document: Document, *keys: str) -> dict[str, Any]:

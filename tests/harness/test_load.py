@@ -42,6 +42,39 @@ def test_options(name: str, value: str | None) -> None:
     assert option(command(), name) == value
 
 
+OPEN = "load={model: open, arrival_rate_rps: 120.5, max_in_flight: 300, max_lateness: 500ms}"
+NO_FACTORS = ("factors={}", "baseline={}", "primary={}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("arrival-rate", "120.5"),
+        ("arrival-process", "constant"),
+        ("max-in-flight", "300"),
+        ("max-lateness", "0.5"),
+        ("run-time", "10s"),
+        ("users", None),
+        ("think-time", None),
+    ],
+)
+def test_options_of_the_open_model(name: str, value: str | None) -> None:
+    assert option(command(*NO_FACTORS, OPEN), name) == value
+
+
+@pytest.mark.parametrize(("name", "value"), [("requests", "5000"), ("users", "16"), ("run-time", "3125s")])
+def test_options_of_a_budget(name: str, value: str) -> None:
+    changes = ("load={users: 16, requests: 5000}", "timing={warm_up: 3s}")
+    assert option(command(*NO_FACTORS, *changes), name) == value
+
+
+def test_the_pass_before_a_budget_is_the_warm_up_alone() -> None:
+    experiment = read(GOOD, (*NO_FACTORS, "load={users: 16, requests: 5000}", "timing={warm_up: 3s}")).experiment
+    warm_up = load.warm_up_pass(experiment)
+    argv = load.command(warm_up, TARGET, load.files(Path("/run/warm_up")), seed=1)
+    assert (option(argv, "run-time"), option(argv, "requests")) == ("5s", None)
+
+
 def test_no_secret_is_on_the_command_line() -> None:
     assert "hidden" not in " ".join(command())
 
@@ -79,6 +112,14 @@ def process(start: float | None, spawned: float | None, stop: float | None) -> P
 )
 def test_windows(records: list[ProcessRecord], warm_up: Window, steady: Window) -> None:
     assert load.windows(records, 2.0, 6.0) == {"warm_up": warm_up, "steady_state": steady}
+
+
+def test_a_budget_is_measured_from_the_first_start_to_the_last_end() -> None:
+    records = [process(100.25, 100.4, 112.5), process(100.5, 100.9, 113.75)]
+    assert load.budget_windows(records) == {"steady_state": Window(100, 114, 13.5)}
+    assert load.budget_windows(records)["steady_state"].length_s == 13.5
+    with pytest.raises(LoadError, match="was lost"):
+        load.budget_windows([*records, process(100, 100.5, None)])
 
 
 @pytest.mark.parametrize(
