@@ -25,6 +25,7 @@ import pandas as pd
 import pydantic
 
 from analysis import pairing
+from analysis.generator import HEALTH_COLUMNS, read_health
 from analysis.record import (
     EXPERIMENT_FILE,
     PARTIAL_SUFFIX,
@@ -46,7 +47,7 @@ COMPLETE, FAILED, MISSING, INTERRUPTED = "complete", "failed", "missing", "inter
 WARM_UP, STEADY_STATE, OUTSIDE = "warm_up", "steady_state", "outside"
 
 RUN_COLUMNS = ("run", "block", "replicate", "treatment", "status", "reason", "folder", "server_number",
-               "start_unix_s", "end_unix_s")  # fmt: skip
+               "start_unix_s", "end_unix_s", "window_s")  # fmt: skip
 HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us", "count")
 TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count")
 TOTALS_COLUMNS = ("run", "recorded", "locust")
@@ -82,6 +83,8 @@ class Experiment:
     response_times: pd.DataFrame
     timeline: pd.DataFrame
     usage: pd.DataFrame
+    health: pd.DataFrame
+    """generator.HEALTH_COLUMNS: how the generator's processes fared in each second."""
     totals: pd.DataFrame
     reported: pd.DataFrame
     oddities: tuple[Oddity, ...] = ()
@@ -122,6 +125,7 @@ def load_experiment(folder: Path) -> Experiment:
         response_times=_concat([p[0] for p in parts], HISTOGRAM_COLUMNS),
         timeline=_concat([p[1] for p in parts], TIMELINE_COLUMNS),
         usage=_concat([p[2] for p in parts], ("run", *USAGE_COLUMNS)),
+        health=_concat([p[4] for p in parts], HEALTH_COLUMNS),
         totals=pd.DataFrame([p[3] for p in parts], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
         reported=empty_frame(REPORTED_COLUMNS),
         oddities=tuple(oddities),
@@ -209,7 +213,7 @@ def _runs_frame(folder: Path, record: ExperimentRecord, found: Found) -> pd.Data
     planned = {run.number: run for run in record.plan}
     rows = [_run_row(folder, planned[number], found.get(number)) for number in sorted(planned)]
     frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
-    return frame.astype({"start_unix_s": "Int64", "end_unix_s": "Int64"})
+    return frame.astype({"start_unix_s": "Int64", "end_unix_s": "Int64", "window_s": "float64"})
 
 
 def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | RecordError] | None) -> dict[str, Any]:
@@ -235,7 +239,11 @@ def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | R
     window = run.windows.get(STEADY_STATE)
     if run.status == COMPLETE and (window is None or window.length_s <= 0):
         return row | {"status": FAILED, "reason": "complete, but without a steady-state window"}
-    times = {"start_unix_s": window.start_unix_s, "end_unix_s": window.end_unix_s} if window else {}
+    times = (
+        {"start_unix_s": window.start_unix_s, "end_unix_s": window.end_unix_s, "window_s": window.length_s}
+        if window
+        else {}
+    )
     return row | times | {"status": run.status if run.status == COMPLETE else FAILED, "reason": run.reason}
 
 
@@ -244,7 +252,7 @@ def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | R
 
 def _read_measurements(
     path: Path, run: RunRecord, oddities: list[Oddity]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, tuple[int, int, float | None]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, tuple[int, int, float | None], pd.DataFrame]:
     files = role_files(path, run, "response_times", "response_times/*.csv")
     rows = _concat(
         [_read_table(f, RESPONSE_TIME_COLUMNS, run.number, path, oddities) for f in files], RESPONSE_TIME_COLUMNS
@@ -261,7 +269,9 @@ def _read_measurements(
     usage.insert(0, "run", run.number)
     timeline = _timeline(rows, run)
     totals = (run.number, int(timeline["count"].sum()), _locust_total(role_files(path, run, "locust", "locust/*.csv")))
-    return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals
+    health = read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.number)
+    health["phase"] = _phases(health["second"], run)
+    return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals, health
 
 
 def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:

@@ -149,14 +149,15 @@ def observe(experiment: Experiment) -> Observations:
     by_run = {int(str(run)): rows for run, rows in inside.groupby("run")}
     usage_by_run = {int(str(run)): rows for run, rows in experiment.usage.groupby("run")}
     complete = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
-    for run, start, end in zip(complete["run"], complete["start_unix_s"], complete["end_unix_s"], strict=True):
+    columns = (complete[name] for name in ("run", "start_unix_s", "end_unix_s", "window_s"))
+    for run, start, end, window_s in zip(*columns, strict=True):
         if experiment.imported:
             continue
         rows = by_run.get(run, inside.iloc[:0])
         roles = _roles(usage_by_run.get(run), int(start), int(end))
-        found[run, ALL_REQUESTS] = _observation(rows, int(end) - int(start), roles)
+        found[run, ALL_REQUESTS] = _observation(rows, float(window_s), roles)
         for endpoint, part in rows.groupby("endpoint"):
-            found[run, str(endpoint)] = _observation(part, int(end) - int(start), {})
+            found[run, str(endpoint)] = _observation(part, float(window_s), {})
     return found
 
 
@@ -263,7 +264,7 @@ def _roles(samples: pd.DataFrame | None, start: int, end: int) -> dict[str, Role
     return {role: used for role, used in found.items() if used is not None}
 
 
-def _observation(rows: pd.DataFrame, window_s: int, roles: dict[str, RoleUsage]) -> Observation:
+def _observation(rows: pd.DataFrame, window_s: float, roles: dict[str, RoleUsage]) -> Observation:
     success = rows["outcome"] == "success"
     response, service = rows["clock"] != "service", rows["clock"] == "service"
     successes = int(rows.loc[success & response, "count"].sum())

@@ -10,6 +10,7 @@ An experiment folder holds::
         run.json        RunRecord
         response_times/<process>.csv    RESPONSE_TIME_COLUMNS, one file a Locust process
         response_times/<process>.json   what that process knows of itself (ProcessRecord)
+        response_times/<process>.health.jsonl   how that process fared, HEALTH_FIELDS in each second
         usage.csv       USAGE_COLUMNS
         locust/         Locust's own CSV files and log
         server/         the server's logs
@@ -41,6 +42,33 @@ count      responses
 
 USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
 """Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
+
+HEALTH_FIELDS = (
+    "second",
+    "cpu_us",
+    "run_queue_delay_us",
+    "loop_lag_us",
+    "open_files",
+    "open_files_limit",
+    "ports_in_use",
+    "ports_limit",
+    "tcp_retransmits",
+    "listen_overflows",
+    "arrivals",
+)
+"""Keys of a line of response_times/<process>.health.jsonl: one JSON object a second, written when that second is over.
+
+second                  the whole Unix second
+cpu_us                  CPU time of the process so far
+run_queue_delay_us      time it was ready to run and waited for a processor, so far; null where the kernel does not tell
+loop_lag_us             list: how much later than asked a sleeping greenlet ran, about 20 samples a second
+open_files, ports_in_use, and the limits of both; null where unknown or not counted in this second
+tcp_retransmits, listen_overflows   counters of the whole machine
+arrivals                null in the closed model; in the open one an object of ARRIVAL_FIELDS, counts of this second
+"""
+
+ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted", "in_flight_max")
+"""offered = started + dropped + unstarted over a whole test; late: of the started; late_all_busy: of the late."""
 
 METRICS = (
     "throughput",
@@ -157,8 +185,8 @@ class RunRecord:
     locust: dict[str, Any]
     """command (argv without secrets), exit_code, facts (what the locustfile found out, token_format for one)."""
     files: dict[str, Any]
-    """Role to path or list of paths, relative to the run folder: response_times, processes, usage, locust, server_logs,
-    configuration."""
+    """Role to path or list of paths, relative to the run folder: response_times, processes, health, usage, locust,
+    server_logs, configuration."""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -175,6 +203,8 @@ class ProcessRecord:
     spawning_complete_unix_s: float | None
     test_stop_unix_s: float | None
     facts: dict[str, Any]
+    arrivals: dict[str, int] | None = None
+    """Open model: ARRIVAL_FIELDS and "answered", of the whole test."""
     schema_version: int = SCHEMA_VERSION
 
 

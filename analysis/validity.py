@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import comparability, compare, intervals, metrics
+from analysis import comparability, compare, generator_findings, intervals, metrics
 from analysis.compare import Verdict
 from analysis.findings import Case, Finding, Severity
 from analysis.load import COMPLETE
@@ -277,6 +277,14 @@ CHECKS: tuple[Check, ...] = (
     no_successes,
     failures,
     generator_busy,
+    generator_findings.generator_lagging,
+    generator_findings.generator_starved,
+    generator_findings.rate_missed,
+    generator_findings.arrivals_late,
+    generator_findings.arrivals_waited,
+    generator_findings.arrivals_dropped,
+    generator_findings.generator_at_a_limit,
+    generator_findings.network_losses,
     usage_missing,
     totals_disagree,
     files_damaged,

@@ -319,6 +319,7 @@ def _files(partial: Path) -> dict[str, Any]:
     return {
         "response_times": below("response_times/*.csv"),
         "processes": below("response_times/*.json"),
+        "health": below("response_times/*.health.jsonl"),
         "usage": "usage.csv",
         "locust": below("locust/*"),
         "server_logs": below("server/*"),

@@ -44,6 +44,8 @@ class Plan:
     failure_ratio: Callable[[Treatment], float] = lambda t: 0.0
     generator_share: Callable[[Treatment], float] = lambda t: 0.2
     server_cpu_ms: float = 12.0
+    health: Callable[[Treatment], dict[str, Any]] = lambda t: {}
+    """Changes to a second's health; counters are given as their growth a second."""
     endpoints: tuple[str, ...] = (ENDPOINT,)
     model: str = "closed"
     notes: tuple[str, ...] = (
@@ -112,6 +114,7 @@ def _make_run(folder: Path, plan: Plan, run: PlannedRun) -> list[Sample]:
     samples = _samples(plan, run.treatment, noise, start)
     write_response_times(path, samples, plan.model)
     write_usage(path, plan, run, samples, start)
+    write_health(path, plan, run, start)
     write_locust_csv(path, len(samples))
     record.write_run(path, run_record(plan, run, start))
     return samples
@@ -165,6 +168,36 @@ def write_usage(path: Path, plan: Plan, run: PlannedRun, samples: list[Any], sta
         rows.append((now, "generator", 901, "locust", round(1 + share / 4 * (tick / 2 + 2), 6), 110 * 2**20))
     with (path / "usage.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([record.USAGE_COLUMNS, *rows])
+
+
+def write_health(path: Path, plan: Plan, run: PlannedRun, start: int) -> None:
+    """Two processes that fare well, but for what plan.health says of the first."""
+    rate = round(plan.rate(run.treatment))
+    arrivals = {
+        "offered": rate,
+        "started": rate,
+        "late": 0,
+        "late_all_busy": 0,
+        "dropped": 0,
+        "unstarted": 0,
+        "in_flight_max": 9,
+    }
+    for process in (0, 1):
+        changes = plan.health(run.treatment) if process == 0 else {}
+        grows = {name: changes.get(name, 0) for name in ("run_queue_delay_us", "tcp_retransmits", "listen_overflows")}
+        lines = []
+        for second in range(-1, plan.warm_up_s + plan.steady_s + 1):
+            counters = {name: 7 + growth * (second + 1) for name, growth in grows.items()}
+            line = {
+                "second": start + second, "cpu_us": 1000 * second, "loop_lag_us": [100] * 20,
+                "open_files": 30, "open_files_limit": 1024, "ports_in_use": None, "ports_limit": 28000,
+                **changes, **counters,
+                "arrivals": {**arrivals, **changes.get("arrivals", {})} if plan.model == "open" else None,
+            }  # fmt: skip
+            lines.append(json.dumps({name: line[name] for name in record.HEALTH_FIELDS}))
+        (path / "response_times" / f"worker-{process}.health.jsonl").write_text(
+            "\n".join(lines) + "\n", encoding="utf-8"
+        )
 
 
 def write_locust_csv(path: Path, total: int) -> None:

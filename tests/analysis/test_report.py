@@ -125,7 +125,7 @@ def test_the_markdown_holds_answer_findings_table_and_method(demo_analysis: deci
     text = report.render_markdown([demo_analysis])
     assert text.startswith("# Does Keystone answer more authentications")
     assert "**Faster.** With processes = 2" in text
-    assert "None: all 12 checks passed." in text
+    assert "None: all 20 checks passed." in text
     assert "| **verdict** |  |  | **faster** |" in text
     assert "## Method" in text
     assert "\n\n\n" not in text

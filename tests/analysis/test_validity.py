@@ -50,7 +50,7 @@ def test_a_sound_experiment_has_no_finding(demo_analysis: decide.Analysis) -> No
 
 def test_every_check_gives_its_findings_its_own_name() -> None:
     names = [check.__name__ for check in validity.CHECKS]
-    assert len(set(names)) == len(names) == 12
+    assert len(set(names)) == len(names) == 20
 
 
 def test_a_missing_run_of_a_deciding_treatment_is_severe(demo_copy: Path) -> None:
@@ -214,3 +214,49 @@ def test_severe_findings_come_first(make: Make) -> None:
     severities = [f.severity for f in analysis.findings]
     assert severities == sorted(severities, key=lambda s: s is not Severity.SEVERE)
     assert {Severity.SEVERE, Severity.NOTE} == set(severities)
+
+
+HEALTH_CASES: list[tuple[str, str, dict[str, Any], Severity]] = [
+    ("generator_lagging", "closed", {"loop_lag_us": [60_000] * 20}, Severity.SEVERE),
+    ("generator_starved", "closed", {"run_queue_delay_us": 80_000}, Severity.NOTE),
+    ("rate_missed", "open", {"arrivals": {"started": 20}}, Severity.SEVERE),
+    ("arrivals_late", "open", {"arrivals": {"late": 5}}, Severity.SEVERE),
+    ("arrivals_waited", "open", {"arrivals": {"late": 5, "late_all_busy": 5}}, Severity.NOTE),
+    ("arrivals_dropped", "open", {"arrivals": {"dropped": 9}}, Severity.SEVERE),
+    ("generator_at_a_limit", "closed", {"open_files": 1000}, Severity.SEVERE),
+    ("network_losses", "closed", {"tcp_retransmits": 1}, Severity.NOTE),
+]
+
+
+@pytest.mark.parametrize(("name", "model", "changes", "severity"), HEALTH_CASES)
+def test_what_the_generator_saw_of_itself_is_found(
+    make: Make, name: str, model: str, changes: dict[str, Any], severity: Severity
+) -> None:
+    analysis = analyse(make(model=model, factors=ONE_SWEEP, health=lambda t: changes if t[PROCESSES] == 1 else {}))
+    finding = found(analysis, name)
+    assert finding.severity is severity
+    assert len(finding.evidence) == 4 and all("processes = 1" in line for line in finding.evidence)
+    invalid = [c.verdict for c in analysis.deciding] == [Verdict.INVALID]
+    assert invalid is (severity is Severity.SEVERE)
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("closed", {"loop_lag_us": [4_900] * 20}),
+        ("closed", {"loop_lag_us": [8_000] * 20}),  # 5 % of medians above 160 ms is more
+        ("closed", {"run_queue_delay_us": 40_000}),
+        ("closed", {"open_files": 900}),
+        ("open", {"arrivals": {"offered": 100, "started": 99}}),
+        ("open", {"arrivals": {"late": 0, "late_all_busy": 0}}),
+    ],
+)
+def test_a_generator_that_fares_well_is_no_finding(make: Make, model: str, changes: dict[str, Any]) -> None:
+    analysis = analyse(make(model=model, factors=ONE_SWEEP, health=lambda t: changes))
+    assert analysis.findings == []
+
+
+def test_a_torn_last_line_of_a_health_file_is_left_out(demo_copy: Path) -> None:
+    for file in demo_copy.glob("runs/*/response_times/*.health.jsonl"):
+        file.write_text(file.read_text("utf-8") + '{"second": 17000')
+    assert analyse(demo_copy).findings == []

@@ -1,0 +1,189 @@
+"""Checks of the load generator: was the load what it was meant to be? Rows of validity.CHECKS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from analysis import generator
+from analysis.findings import Case, Finding, Severity
+from analysis.generator import Health
+from analysis.load import STEADY_STATE
+
+MOST_RUN_QUEUE = 0.05
+MOST_LAG_US = 5000.0
+MOST_LAG_SHARE = 0.05
+LEAST_ACHIEVED = 0.98
+MOST_LATE = 0.01
+MOST_OF_A_LIMIT = 0.9
+
+
+def health_of(case: Case) -> dict[int, Health]:
+    """Health by run, of the complete runs that recorded it."""
+    rows = case.experiment.health
+    complete = set(case.experiment.complete_runs())
+    found = {int(str(run)): generator.summarize(part, STEADY_STATE) for run, part in rows.groupby("run")}
+    return {run: health for run, health in found.items() if health is not None and run in complete}
+
+
+def generator_lagging(case: Case) -> Iterator[Finding]:
+    """The event loop was late: response times are longer than what the server took, by up to the lag."""
+    yield from _findings(
+        case,
+        "generator_lagging",
+        _lagging(case),
+        "The load generator's event loop was late in {n}: response times are too long by up to that.",
+        lambda h: f"99 % of what was due ran within {(h.loop_lag_p99_us or 0) / 1000:.1f} ms",
+        f"99th percentile of the lag above {MOST_LAG_US / 1000:.0f} ms and above {MOST_LAG_SHARE:.0%} of the median "
+        "response time",
+        "Leave the generator a processor of its own, or give the load more processes.",
+        case.severity,
+    )
+
+
+def generator_starved(case: Case) -> Iterator[Finding]:
+    """The generator waited for a processor, and its event loop was in time all the same: worth knowing, no more."""
+    lagging = _lagging(case)
+    yield from _findings(
+        case,
+        "generator_starved",
+        {
+            run: h
+            for run, h in health_of(case).items()
+            if h.run_queue_share and h.run_queue_share > MOST_RUN_QUEUE and run not in lagging
+        },
+        "The load generator had to wait for a processor in {n}; its event loop was in time all the same.",
+        lambda h: f"waited {h.run_queue_share or 0:.1%} of the time",
+        f"ready to run and not running for more than {MOST_RUN_QUEUE:.0%} of the time",
+        "Leave the generator a processor of its own.",
+        lambda treatment: Severity.NOTE,
+    )
+
+
+def _lagging(case: Case) -> dict[int, Health]:
+    return {run: h for run, h in health_of(case).items() if (h.loop_lag_p99_us or 0) > _most_lag_us(case, run)}
+
+
+def _most_lag_us(case: Case, run: int) -> float:
+    return max(MOST_LAG_US, MOST_LAG_SHARE * (case.seen(run).response_times.percentile_us(0.5) or 0.0))
+
+
+def rate_missed(case: Case) -> Iterator[Finding]:
+    """The open model offered arrivals that were not started: the load was less than the file says."""
+    missed = {
+        run: h for run, h in health_of(case).items() if h.offered and h.started < LEAST_ACHIEVED * h.offered
+    }  # fmt: skip
+    yield from _findings(
+        case,
+        "rate_missed",
+        missed,
+        "The offered load was not reached in {n}.",
+        lambda h: f"{h.started} of {h.offered} arrivals were started, {h.started / h.offered:.1%}",
+        f"arrivals started below {LEAST_ACHIEVED:.0%} of those offered",
+        "Lower load.arrival_rate_rps, or raise load.max_in_flight.",
+        case.severity,
+    )
+
+
+def arrivals_late(case: Case) -> Iterator[Finding]:
+    """Arrivals that started late although a user was free: the generator's fault, and in no server's response time."""
+    late = {run: h for run, h in health_of(case).items() if h.offered and h.late_by_itself > MOST_LATE * h.offered}
+    yield from _findings(
+        case,
+        "arrivals_late",
+        late,
+        "The load generator itself started arrivals late in {n}.",
+        lambda h: f"{h.late_by_itself} of {h.offered} arrivals were late with a user free",
+        f"more than {MOST_LATE:.0%} of the arrivals",
+        "Leave the generator a processor of its own, or give the load more processes.",
+        case.severity,
+    )
+
+
+def arrivals_waited(case: Case) -> Iterator[Finding]:
+    """Arrivals that had to wait for a user: the server, or max_in_flight, was the limit. Response times include it."""
+    waited = {run: h for run, h in health_of(case).items() if h.offered and h.late_all_busy > MOST_LATE * h.offered}
+    yield from _findings(
+        case,
+        "arrivals_waited",
+        waited,
+        "Arrivals waited because all of max_in_flight were busy in {n}; the waiting is part of their response time.",
+        lambda h: f"{h.late_all_busy} of {h.offered} arrivals waited",
+        f"more than {MOST_LATE:.0%} of the arrivals",
+        "Raise load.max_in_flight, unless that limit is part of the question.",
+        lambda treatment: Severity.NOTE,
+    )
+
+
+def arrivals_dropped(case: Case) -> Iterator[Finding]:
+    """Arrivals later than max_lateness were given up: the slowest are missing from the response times."""
+    dropped = {run: h for run, h in health_of(case).items() if h.dropped}
+    for severity in Severity:
+        chosen = {
+            run: h for run, h in dropped.items() if (h.dropped > MOST_LATE * h.offered) is (severity is Severity.SEVERE)
+        }
+        yield from _findings(
+            case,
+            "arrivals_dropped",
+            chosen,
+            "Arrivals were dropped as too late in {n}, and those would have been the slowest.",
+            lambda h: f"{h.dropped} of {h.offered} arrivals dropped",
+            f"any; severe above {MOST_LATE:.0%} of the arrivals",
+            "Lower load.arrival_rate_rps, or raise load.max_in_flight or load.max_lateness.",
+            case.severity if severity is Severity.SEVERE else lambda treatment: Severity.NOTE,
+        )
+
+
+def generator_at_a_limit(case: Case) -> Iterator[Finding]:
+    """Nearly all file descriptors or ports in use: the next connection fails, and it is not the server's fault."""
+    near = {run: h for run, h in health_of(case).items() if h.limit_share and h.limit_share > MOST_OF_A_LIMIT}
+    yield from _findings(
+        case,
+        "generator_at_a_limit",
+        near,
+        "The load generator nearly ran out of file descriptors or ports in {n}.",
+        lambda h: f"{h.limit_share or 0:.0%} in use",
+        f"more than {MOST_OF_A_LIMIT:.0%} of the limit",
+        "Raise the limit (ulimit -n, ip_local_port_range), or keep connections.",
+        case.severity,
+    )
+
+
+def network_losses(case: Case) -> Iterator[Finding]:
+    """TCP segments sent again, or connections that found the server's queue full: some waits were the network's."""
+    lost = {run: h for run, h in health_of(case).items() if h.retransmits or h.listen_overflows}
+    yield from _findings(
+        case,
+        "network_losses",
+        lost,
+        "TCP segments were sent again, or connection requests lost, on the generator's machine in {n}.",
+        lambda h: f"{h.retransmits or 0} retransmitted, {h.listen_overflows or 0} listen queue overflows",
+        "any, by the counters of the whole machine",
+        "Look for other traffic on the machine; raise the server's listen queue.",
+        lambda treatment: Severity.NOTE,
+    )
+
+
+def _findings(  # noqa: PLR0913, PLR0917, one argument for each part of a finding
+    case: Case,
+    name: str,
+    runs: dict[int, Health],
+    message: str,
+    evidence: Callable[[Health], str],
+    threshold: str,
+    next_action: str,
+    severity_of: Callable[[str], Severity],
+) -> Iterator[Finding]:
+    """One finding for each severity that occurs among these runs."""
+    for severity in Severity:
+        chosen = [run for run in runs if severity_of(case.treatments_of([run])[0]) is severity]
+        if chosen:
+            count = f"{len(chosen)} of {len(case.experiment.complete_runs())} runs"
+            yield Finding(
+                name,
+                severity,
+                message.format(n=count),
+                tuple(f"{case.run_label(run)}: {evidence(runs[run])}" for run in chosen),
+                threshold,
+                next_action,
+                case.treatments_of(chosen),
+            )
