@@ -10,6 +10,7 @@ An experiment folder holds::
         run.json        RunRecord
         response_times/<process>.csv    RESPONSE_TIME_COLUMNS, one file a Locust process
         response_times/<process>.json   what that process knows of itself (ProcessRecord)
+        response_times/<process>.health.jsonl   HEALTH_FIELDS, one line a second
         usage.csv       USAGE_COLUMNS
         locust/         Locust's own CSV files and log
         server/         the server's logs
@@ -41,6 +42,50 @@ count      responses
 
 USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
 """Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
+
+HEALTH_FIELDS = (
+    "second",
+    "cpu_us",
+    "run_queue_delay_us",
+    "loop_lag_us",
+    "open_files",
+    "open_files_limit",
+    "ports_in_use",
+    "ports_limit",
+    "tcp_retransmits",
+    "listen_overflows",
+    "arrivals",
+)
+"""One JSON object a line: the load generator watching itself. null where the system does not tell.
+
+A line is written when its second is over, while a test runs. A process that did not get to run for whole seconds has no
+line for them; what was counted in them is in the next line.
+
+second              whole Unix second, as in RESPONSE_TIME_COLUMNS
+cpu_us              cumulative: user + system time of the process since it started, all threads
+run_queue_delay_us  cumulative: how long the main thread was ready to run and had no CPU; Linux only
+loop_lag_us         list of samples, 20 a second: how late the event loop woke a greenlet that slept for 50 ms.
+                    Up to 1000 µs of each is the precision of the event loop's own timer
+open_files          open file descriptors; open_files_limit: how many the process may have
+ports_in_use        local ports with connections to the server, TIME_WAIT among them, of all processes on the machine;
+                    counted every 10 s, null in between. ports_limit: how many ephemeral ports there are
+tcp_retransmits     cumulative: segments sent again; of all processes on the machine
+listen_overflows    cumulative: connections that found a listener's queue full; of all listeners on the machine
+arrivals            object of ARRIVAL_FIELDS and in_flight_max, the most requests in flight at one time in that second;
+                    null in the closed model
+"""
+
+ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted")
+"""What becomes of the open model's arrivals. offered = started + dropped + unstarted, over the whole test.
+
+offered        arrivals whose intended start fell into the second
+started        requests made for arrivals, in that second
+late           of the started: more than ProcessRecord.arrivals["late_s"] after the intended start
+late_all_busy  of the late: all users were busy, as max in flight is too small or the server too slow. The others are the
+               generator's own fault
+dropped        given up in that second, because they would have started later than --max-lateness
+unstarted      neither started nor dropped when the test was over
+"""
 
 METRICS = (
     "throughput",
@@ -174,6 +219,11 @@ class ProcessRecord:
     test_stop_unix_s: float | None
     facts: dict[str, Any]
     schema_version: int = SCHEMA_VERSION
+    arrivals: dict[str, Any] | None = None
+    """Open model: totals of ARRIVAL_FIELDS, "answered" (requests that ended, failures among them), "in_flight_max" and
+    "late_s", the lateness in seconds from which on an arrival is called late."""
+    budget: dict[str, int] | None = None
+    """Closed model with --requests: "requests", this process' share, and "answered"."""
 
 
 def write_experiment(folder: Path, record: ExperimentRecord) -> None:
