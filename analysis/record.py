@@ -81,8 +81,8 @@ ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "uns
 offered        arrivals whose intended start fell into the second
 started        requests made for arrivals, in that second
 late           of the started: more than ProcessRecord.arrivals["late_s"] after the intended start
-late_all_busy  of the late: all users were busy, as max in flight is too small or the server too slow. The others are the
-               generator's own fault
+late_all_busy  of the late: all users were busy, as max in flight is too small or the server too slow. The others are
+               the generator's own fault
 dropped        given up in that second, because they would have started later than --max-lateness
 unstarted      neither started nor dropped when the test was over
 """
