@@ -58,6 +58,11 @@ class ArrivalCounts:
         self.in_flight -= 1
         self.answered += answered
 
+    @property
+    def waiting(self) -> int:
+        """Arrivals that have been offered and neither started nor dropped yet."""
+        return self.totals["offered"] - self.totals["started"] - self.totals["dropped"]
+
     def take(self, second: int) -> dict[str, int]:
         """The counts of everything up to this second that has not been taken yet, and the most in flight since."""
         counts: Counter[str] = Counter()

@@ -15,6 +15,7 @@ Locust's own statistics show response times in this model. The recorder has both
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ START_DELAY_S = 0.1
 STOP_TOLERANCE_S = 1.0
 """A test that is stopped this close to its --run-time is over by time: the run time counts from the start of Locust's
 timer, arrivals from when all users are there, and as many are meant to arrive as rate and run time say."""
+
+log = logging.getLogger(__name__)
 
 Starts = Callable[[], Iterator[float]]
 
@@ -91,6 +94,12 @@ class OpenModel:
         if now_s - self._begun_s < self._run_time_s - STOP_TOLERANCE_S or self._run_time_s == math.inf:
             self._end_s = now_s - self._origin_s
         self._cut()
+        self._count_offered(min(now_s - self._origin_s, self._end_s))
+        waiting = self.counts.waiting
+        if waiting > len(self._free):
+            log.warning(
+                "%d arrivals still wait for a user. They are answered now, unless --stop-timeout ends it.", waiting
+            )
         self._settle()
 
     def on_stopped(self) -> None:
