@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.record import ARRIVAL_FIELDS, HEALTH_FIELDS
 
-HEALTH_COLUMNS = ("run", "process", "phase", *(f for f in HEALTH_FIELDS if f != "arrivals"), *ARRIVAL_FIELDS)
+HEALTH_COLUMNS = ("run", "process", "phase", *(f for f in HEALTH_FIELDS if f != "arrivals"), *ARRIVAL_FIELDS, "in_flight_max")
 COUNTERS = ("cpu_us", "run_queue_delay_us", "tcp_retransmits", "listen_overflows")
 
 

@@ -10,7 +10,7 @@ An experiment folder holds::
         run.json        RunRecord
         response_times/<process>.csv    RESPONSE_TIME_COLUMNS, one file a Locust process
         response_times/<process>.json   what that process knows of itself (ProcessRecord)
-        response_times/<process>.health.jsonl   how that process fared, HEALTH_FIELDS in each second
+        response_times/<process>.health.jsonl   HEALTH_FIELDS, one line a second
         usage.csv       USAGE_COLUMNS
         locust/         Locust's own CSV files and log
         server/         the server's logs
@@ -56,19 +56,36 @@ HEALTH_FIELDS = (
     "listen_overflows",
     "arrivals",
 )
-"""Keys of a line of response_times/<process>.health.jsonl: one JSON object a second, written when that second is over.
+"""One JSON object a line: the load generator watching itself. null where the system does not tell.
 
-second                  the whole Unix second
-cpu_us                  CPU time of the process so far
-run_queue_delay_us      time it was ready to run and waited for a processor, so far; null where the kernel does not tell
-loop_lag_us             list: how much later than asked a sleeping greenlet ran, about 20 samples a second
-open_files, ports_in_use, and the limits of both; null where unknown or not counted in this second
-tcp_retransmits, listen_overflows   counters of the whole machine
-arrivals                null in the closed model; in the open one an object of ARRIVAL_FIELDS, counts of this second
+A line is written when its second is over, while a test runs. A process that did not get to run for whole seconds has no
+line for them; what was counted in them is in the next line.
+
+second              whole Unix second, as in RESPONSE_TIME_COLUMNS
+cpu_us              cumulative: user + system time of the process since it started, all threads
+run_queue_delay_us  cumulative: how long the main thread was ready to run and had no CPU; Linux only
+loop_lag_us         list of samples, 20 a second: how late the event loop woke a greenlet that slept for 50 ms.
+                    Up to 1000 µs of each is the precision of the event loop's own timer
+open_files          open file descriptors; open_files_limit: how many the process may have
+ports_in_use        local ports with connections to the server, TIME_WAIT among them, of all processes on the machine;
+                    counted every 10 s, null in between. ports_limit: how many ephemeral ports there are
+tcp_retransmits     cumulative: segments sent again; of all processes on the machine
+listen_overflows    cumulative: connections that found a listener's queue full; of all listeners on the machine
+arrivals            object of ARRIVAL_FIELDS and in_flight_max, the most requests in flight at one time in that second;
+                    null in the closed model
 """
 
-ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted", "in_flight_max")
-"""offered = started + dropped + unstarted over a whole test; late: of the started; late_all_busy: of the late."""
+ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted")
+"""What becomes of the open model's arrivals. offered = started + dropped + unstarted, over the whole test.
+
+offered        arrivals whose intended start fell into the second
+started        requests made for arrivals, in that second
+late           of the started: more than ProcessRecord.arrivals["late_s"] after the intended start
+late_all_busy  of the late: all users were busy, as max in flight is too small or the server too slow. The others are
+               the generator's own fault
+dropped        given up in that second, because they would have started later than --max-lateness
+unstarted      neither started nor dropped when the test was over
+"""
 
 METRICS = (
     "throughput",
@@ -203,9 +220,12 @@ class ProcessRecord:
     spawning_complete_unix_s: float | None
     test_stop_unix_s: float | None
     facts: dict[str, Any]
-    arrivals: dict[str, int] | None = None
-    """Open model: ARRIVAL_FIELDS and "answered", of the whole test."""
     schema_version: int = SCHEMA_VERSION
+    arrivals: dict[str, Any] | None = None
+    """Open model: totals of ARRIVAL_FIELDS, "answered" (requests that ended, failures among them), "in_flight_max" and
+    "late_s", the lateness in seconds from which on an arrival is called late."""
+    budget: dict[str, int] | None = None
+    """Closed model with --requests: "requests", this process' share, and "answered"."""
 
 
 def write_experiment(folder: Path, record: ExperimentRecord) -> None:

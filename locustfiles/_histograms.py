@@ -57,15 +57,22 @@ class Histograms:
         name: str,
         response_time: float | None,
         exception: Exception | None = None,
+        service_time: float | None = None,
         **_: Any,
     ) -> None:
-        """Locust's `request` event: one response, `response_time` in ms. Runs for every request: keep it lean."""
+        """Locust's `request` event: one response, times in ms. Runs for every request: keep it lean.
+
+        `service_time` is there in the open model only.
+        """
         if response_time is None:  # Locust allows events that are not a measurement
             return
         endpoint = self._endpoints.get((request_type, name)) or self._new_endpoint(request_type, name)
         outcome = "success" if exception is None else self._failure(exception)
-        # In the closed model a request starts when it is meant to: response and service time are one number.
-        self.add(endpoint, outcome, "both", int(response_time * 1000 + 0.5))
+        if service_time is None:  # the closed model: a request starts when it is meant to, and the two are one number
+            self.add(endpoint, outcome, "both", int(response_time * 1000 + 0.5))
+            return
+        self.add(endpoint, outcome, "response", int(response_time * 1000 + 0.5))
+        self.add(endpoint, outcome, "service", int(service_time * 1000 + 0.5))
 
     def add(self, endpoint: str, outcome: str, clock: str, value_us: int) -> None:
         """Count one response that is complete now; `clock` is "response", "service", or "both" where they coincide."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from typing import Any
 
+from _arrivals import PROCESSES, read_rate, read_steps
 from locust import User, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -38,6 +40,29 @@ def seconds(text: str) -> float:
     return value
 
 
+def whole_number(text: str) -> int:
+    """A whole number from 1 up; raises ValueError for anything else."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a whole number from 1 up")
+    return int(text)
+
+
+def _checked(read: Callable[[str], Any]) -> Callable[[str], str]:
+    """An argparse type that refuses what `read` does not understand, and leaves the text as it is.
+
+    It is read at the start of a test: the web UI puts text in an option's place that no type has seen.
+    """
+
+    def check(text: str) -> str:
+        try:
+            read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
+
+
 @events.init_command_line_parser.add_listener
 def _add_options(parser: LocustArgumentParser) -> None:
     parser.add_argument(
@@ -49,12 +74,20 @@ def _add_options(parser: LocustArgumentParser) -> None:
         help="Closed model: time a user waits between an answer and its next request. Default 0.",
     )
     parser.add_argument(
+        "--requests",
+        type=_checked(whole_number),
+        metavar="N",
+        env_var="STACKSWARM_REQUESTS",
+        help="Closed model: end when exactly N requests have been answered, failures among them, by all users and "
+        "processes together. --run-time still is an upper bound.",
+    )
+    parser.add_argument(
         "--seed",
         type=int,
         metavar="N",
         default=1,
         env_var="STACKSWARM_SEED",
-        help="Makes the order in which users and tokens are taken repeatable. Default 1.",
+        help="Makes the order in which users and tokens are taken, and random arrivals, repeatable. Default 1.",
     )
     parser.add_argument(
         "--response-times",
@@ -63,4 +96,53 @@ def _add_options(parser: LocustArgumentParser) -> None:
         include_in_web_ui=False,
         help="Write response-time histograms of every second into this folder, one CSV file for each Locust process. "
         "The folder is created; one that holds recordings already is refused.",
+    )
+
+
+@events.init_command_line_parser.add_listener
+def _add_open_model(parser: LocustArgumentParser) -> None:
+    parser.add_argument(
+        "--arrival-rate",
+        type=_checked(read_rate),
+        metavar="R",
+        env_var="STACKSWARM_ARRIVAL_RATE",
+        help="Open model: R requests a second, of all processes together, start when they are due, whether or not the "
+        "server has answered earlier ones.",
+    )
+    parser.add_argument(
+        "--arrival-steps",
+        type=_checked(read_steps),
+        metavar="STEPS",
+        env_var="STACKSWARM_ARRIVAL_STEPS",
+        help="Open model: rates and how long each lasts, 10:30s,20:30s; A..B is a ramp, 10..100:1m. The test ends when "
+        "the last arrival has been answered.",
+    )
+    parser.add_argument(
+        "--arrival-rates",
+        metavar="FILE",
+        env_var="STACKSWARM_ARRIVAL_RATES",
+        include_in_web_ui=False,
+        help="Open model: as --arrival-steps, from a CSV file with the columns seconds,rate_rps.",
+    )
+    parser.add_argument(
+        "--arrival-process",
+        choices=PROCESSES,
+        default=PROCESSES[0],
+        env_var="STACKSWARM_ARRIVAL_PROCESS",
+        help="Open model: equal gaps, or the random ones of independent callers. Default constant.",
+    )
+    parser.add_argument(
+        "--max-in-flight",
+        type=_checked(whole_number),
+        metavar="N",
+        env_var="STACKSWARM_MAX_IN_FLIGHT",
+        help="Open model: most requests in flight, of all processes together; takes the place of -u. Arrivals beyond "
+        "wait, and count from their intended start. Default 500.",
+    )
+    parser.add_argument(
+        "--max-lateness",
+        type=_checked(seconds),
+        metavar="SECONDS",
+        env_var="STACKSWARM_MAX_LATENESS",
+        help="Open model: arrivals that would start later than this are dropped, and counted. Default: none is.",
     )

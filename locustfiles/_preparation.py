@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 
 import gevent
 from _errors import HostUnknown, NotReady
+from _load_models import begin_load, check_load
 from _locust_repairs import refresh_loop_clock, wait_for_child_processes
 from _options import option
-from _response_times import check_folder, start_recording
+from _response_times import check_folder, clock_of, start_recording
 from locust import User, events
 from locust.env import Environment
 from locust.runners import MasterRunner, Runner, WorkerRunner
@@ -83,6 +84,7 @@ class Gate:
             runner.register_message(_PREPARED, self._on_prepared)
             runner.register_message(_NOT_READY, self._on_worker_refusal)
         try:
+            check_load(self._environment)
             check_folder(self._environment)
             self._ready()
         except HostUnknown as error:
@@ -114,9 +116,10 @@ class Gate:
     # At each start of a test.
 
     def on_test_start(self) -> None:
-        """Do what could not be done at the start of the process, then begin the recording."""
+        """Do what could not be done at the start of the process, then begin the load and its recording."""
         try:
             self._ready()
+            begin_load(self._environment, clock_of(self._environment))
             start_recording(self._environment)
         except NotReady as error:
             self._stop(str(error))

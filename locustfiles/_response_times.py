@@ -1,10 +1,11 @@
 """Response-time histograms for every second, endpoint and outcome, which add up exactly over processes and machines.
 
 Importing this module adds the listeners; `--response-times DIR` switches them on. Each Locust process that runs users
-writes two files, `local.*` or `worker-<index>.*`:
+writes three files, `local.*` or `worker-<index>.*`:
 
     <process>.csv   COLUMNS, integer counts; the rows of a second are appended and flushed as soon as it is over, so a
                     process that is killed loses at most the second it was in
+    <process>.health.jsonl  the process itself in each second, and its arrivals in the open model (_health.py)
     <process>.json  what the process knows of itself, rewritten at every event
 
 Several test starts in one process (web UI) append to the same files; the JSON then describes the latest test.
@@ -28,7 +29,9 @@ from typing import Any
 
 import gevent
 from _errors import NotReady
+from _health import Health
 from _histograms import RELATIVE_ERROR, Histograms
+from _load_models import LoadModel, model_of
 from _options import option
 from locust import events
 from locust.env import Environment
@@ -48,11 +51,12 @@ class Recorder:
         self._environment = environment
         # Anchored once: should the system's clock be set during a test, seconds still last a second each.
         anchor = time.time() - time.monotonic()
-        self._clock: Callable[[], float] = lambda: anchor + time.monotonic()
-        self.histograms = Histograms(self._clock)
+        self.unix_s: Callable[[], float] = lambda: anchor + time.monotonic()
+        self.histograms = Histograms(self.unix_s)
         self.facts: dict[str, Any] = {}
         self._times: dict[str, float | None] = dict.fromkeys(("test_start", "spawning_complete", "test_stop"))
         self._folder: Path | None = None
+        self._health: Health | None = None
         self._csv = -1
         self._unwritten = b""
         self._last_second = 0
@@ -71,20 +75,25 @@ class Recorder:
         if self._folder is None:
             self._open(Path(folder))
         # A second is written once. A test that starts in the second the last one ended in waits for the next one.
-        gevent.sleep(max(0.0, self._last_second + 1 - self._clock()) if self._last_second else 0)
-        self._times = {"test_start": self._clock(), "spawning_complete": None, "test_stop": None}
+        gevent.sleep(max(0.0, self._last_second + 1 - self.unix_s()) if self._last_second else 0)
+        self._times = {"test_start": self.unix_s(), "spawning_complete": None, "test_stop": None}
+        if self._health is not None:
+            self._health.start(self._environment.host)
         self._describe()
 
     def on_spawning_complete(self, **_: Any) -> None:
         """Note when all users were there; a shape's later steps do not change it."""
         if self._times["spawning_complete"] is None:
-            self._times["spawning_complete"] = self._clock()
+            self._times["spawning_complete"] = self.unix_s()
             self._describe()
 
     def on_test_stop(self, **_: Any) -> None:
         """All users have ended: write what is left."""
-        self._times["test_stop"] = self._clock()
+        self._times["test_stop"] = stop_unix_s = self.unix_s()
         self.close()
+        if self._health is not None:
+            self._write_health(int(stop_unix_s))
+            self._health.stop()
 
     def close(self, **_: Any) -> None:
         """Write everything counted so far. The files stay usable: the web UI may start another test."""
@@ -102,6 +111,7 @@ class Recorder:
         path = folder / f"{self.process}.csv"
         try:
             self._csv = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+            self._health = Health(folder / f"{self.process}.health.jsonl")
         except FileExistsError:
             raise NotReady(_REFUSED.format(path)) from None
         self._folder = folder
@@ -111,9 +121,10 @@ class Recorder:
 
     def _write_each_second(self) -> None:
         while True:
-            now = self._clock()
+            now = self.unix_s()
             gevent.sleep(int(now) + 1 - now)
-            self._write(self.histograms.take(before_second=int(self._clock())))
+            self._write(self.histograms.take(before_second=int(self.unix_s())))
+            self._write_health(int(self.unix_s()) - 1)
 
     def _write(self, rows: list[tuple[Any, ...]]) -> None:
         if self._folder is None:
@@ -128,16 +139,28 @@ class Recorder:
                 self._unwritten = self._unwritten[os.write(self._csv, self._unwritten) :]
         self._last_second = max((row[0] for row in rows if isinstance(row[0], int)), default=self._last_second)
 
+    def _write_health(self, second: int) -> None:
+        if self._health is None or not self._health.is_running:
+            return
+        with self._failure_reported():
+            self._health.write(second, self._model.second(second))
+        self._last_second = max(second, self._last_second)
+
+    @property
+    def _model(self) -> LoadModel:
+        return model_of(self._environment)
+
     def _describe(self) -> None:
         if self._folder is None:
             return
         record = {
             "process": self.process,
             "pid": os.getpid(),
-            "model": "closed",
+            "model": self._model.name,
             "relative_error": RELATIVE_ERROR,
             **{f"{name}_unix_s": moment for name, moment in self._times.items()},
             "facts": self.facts,
+            **self._model.summary(),
             "schema_version": SCHEMA_VERSION,
         }
         path = self._folder / f"{self.process}.json"
@@ -185,6 +208,12 @@ def record_fact(environment: Environment, name: str, value: Any) -> None:
     recorder = getattr(environment, _ATTRIBUTE, None)
     if recorder is not None:
         recorder.fact(name, value)
+
+
+def clock_of(environment: Environment) -> Callable[[], float]:
+    """The recorder's clock, in Unix seconds, which nobody sets during a test."""
+    recorder = getattr(environment, _ATTRIBUTE, None)
+    return time.time if recorder is None else recorder.unix_s
 
 
 _ATTRIBUTE = "stackswarm_recorder"

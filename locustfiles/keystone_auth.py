@@ -22,16 +22,16 @@ import _preparation
 from _http import HttpLoadUser, connection_failure
 from _keystone import TOKEN_HEADER, Credential, authentication_body, judge_authentication, token_format
 from _keystone_users import OPTIONS, Target, check_first_user, prepare_user_class, read_target
+from _load_user import LoadUser
 from _response_times import record_fact
 from _user_numbers import walk
-from locust import task
 from locust.env import Environment
 
 NAME = "/v3/auth/tokens"
 HEADERS = {"Content-Type": "application/json", "User-Agent": "stackswarm-keystone_auth"}
 
 
-class KeystoneAuth(HttpLoadUser):
+class KeystoneAuth(LoadUser, HttpLoadUser):
     """Authenticates with a password, again and again."""
 
     target: Target
@@ -43,8 +43,7 @@ class KeystoneAuth(HttpLoadUser):
         self.walk = walk(self.environment, self.target.users)
         self.format_known = False
 
-    @task
-    def authenticate(self) -> None:
+    def make_request(self) -> None:
         """One POST /v3/auth/tokens."""
         body = authentication_body(next(self.walk))
         with self.client.post(self.target.url, data=body, headers=HEADERS, name=NAME, catch_response=True) as response:

@@ -31,11 +31,12 @@ from _keystone import (
     token_format,
 )
 from _keystone_users import OPTIONS, Target, check_first_user, prepare_user_class, read_target
+from _load_user import LoadUser
 from _options import option
 from _response_times import record_fact
 from _user_numbers import walk_all
 from gevent.pool import Pool
-from locust import events, task
+from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
@@ -45,7 +46,7 @@ MAKERS = 4
 """Tokens of the pool that are asked for at the same time."""
 
 
-class KeystoneValidate(HttpLoadUser):
+class KeystoneValidate(LoadUser, HttpLoadUser):
     """Validates the tokens of the pool, one after the other."""
 
     target: Target
@@ -59,8 +60,7 @@ class KeystoneValidate(HttpLoadUser):
         self.walk = walk_all(self.environment, self.pool)
         self.headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "X-Auth-Token": self.caller.id}
 
-    @task
-    def validate(self) -> None:
+    def make_request(self) -> None:
         """One GET /v3/auth/tokens."""
         token = next(self.walk)
         headers = {**self.headers, TOKEN_HEADER: token.id}

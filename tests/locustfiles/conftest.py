@@ -54,6 +54,35 @@ class Run:
                 counts[row["endpoint"], row["outcome"]] += int(row["count"])
         return counts
 
+    def quantile_s(self, clock: str, share: float) -> float:
+        """Quantile of all recorded times of a clock, in seconds."""
+        counts: Counter[int] = Counter()
+        for path in (self.folder / "response_times").glob("*.csv"):
+            for row in read_csv(path):
+                if row["clock"] == clock:
+                    counts[int(row["bucket_us"])] += int(row["count"])
+        times_us = sorted(counts.elements())
+        return times_us[min(int(len(times_us) * share), len(times_us) - 1)] / 1e6
+
+    def recorded_by(self, clock: str) -> int:
+        """Responses recorded by a clock."""
+        rows = (row for path in (self.folder / "response_times").glob("*.csv") for row in read_csv(path))
+        return sum(int(row["count"]) for row in rows if row["clock"] == clock)
+
+    @property
+    def arrivals(self) -> Counter[str]:
+        """What became of the arrivals, all processes together."""
+        counts: Counter[str] = Counter()
+        for process in self.processes:
+            counts.update({name: value for name, value in process["arrivals"].items() if name != "late_s"})
+        return counts
+
+    @property
+    def health(self) -> list[list[dict[str, Any]]]:
+        """Each process' health, line by line."""
+        files = sorted((self.folder / "response_times").glob("*.health.jsonl"))
+        return [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
+
     @property
     def processes(self) -> list[dict[str, Any]]:
         """What each process recorded of itself."""
