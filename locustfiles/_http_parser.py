@@ -85,7 +85,7 @@ class Response:
         self.failure: str | None = None
         """Why there is no whole response, or why it is not what the workload wants; None where all is well."""
         self.reusable = False
-        """Whether the connection can take another request: the response is whole, and neither side means to close."""
+        """Whether the connection can take another request when this response is whole."""
         self.started = started
         """When the exchange began, by time.perf_counter()."""
         self.connect_s = 0.0
@@ -186,6 +186,7 @@ class Response:
         library.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
         library.send(h11.EndOfMessage())
         self._library = library
+        self.reusable = False
         return self._feed_library(data)
 
     def _feed_library(self, data: bytes) -> bool:
@@ -217,5 +218,6 @@ class Response:
         assert self._library is not None
         self.body = b"".join(self._pieces)
         states = (self._library.our_state, self._library.their_state)
-        self.reusable = states == (h11.DONE, h11.DONE) and not self._library.trailing_data[0]
+        # neither more bytes than asked for, nor an end of the connection
+        self.reusable = states == (h11.DONE, h11.DONE) and self._library.trailing_data == (b"", False)
         return True
