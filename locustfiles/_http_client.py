@@ -72,6 +72,8 @@ class Site:
         try:
             parts = urllib.parse.urlsplit(url)
             host, port = parts.hostname, parts.port
+            if host is not None and ":" not in host:
+                host = host.encode("idna").decode()  # also refuses what no resolver takes
         except ValueError:
             parts, host, port = urllib.parse.urlsplit(""), None, None
         if host is None or not _is_plain(parts):
@@ -79,7 +81,6 @@ class Site:
             raise NotReady("The server's URL must look like http://address:port/path, without user, query or fragment.")
         context = tls_context(verify) if parts.scheme == "https" else None
         port = _PORTS[parts.scheme] if port is None else port
-        host = host if host.isascii() else host.encode("idna").decode()
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), keep_alive, context)
 
     @property
@@ -135,7 +136,7 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
 
 
 class HttpClient:
-    """One connection to a site, opened when it is needed; for one greenlet at a time."""
+    """One connection to a site, opened when it is needed; for one greenlet at a time. To be closed in the end."""
 
     def __init__(self, site: Site, connect_timeout_s: float = TIMEOUT_S, read_timeout_s: float = TIMEOUT_S) -> None:
         """`connect_timeout_s` counts for name, TCP and TLS together; `read_timeout_s` from sending to the last byte."""
@@ -159,11 +160,10 @@ class HttpClient:
             # A server that fails in the middle of an answer has said its status first, and that tells more.
             response.failure = f"{response.status}, then {words}" if response.status else words
             response.reusable = False
+            response.last_byte_s = perf_counter() - started
         except BaseException:
             self.close()
             raise
-        now = self._last_used = perf_counter()
-        response.last_byte_s = now - started
         if request.close or not response.reusable:
             self.close()
         return response
@@ -176,9 +176,13 @@ class HttpClient:
         wire.limit(self._read_timeout_s)
         wire.send(request.wire)
         data = wire.receive()
-        response.first_byte_s = perf_counter() - started
+        now = perf_counter()
+        response.first_byte_s = now - started
         while not response.feed(data):
             data = wire.receive_more()
+            now = perf_counter()  # before the bytes are looked at: that is this client's time, not the server's
+        response.last_byte_s = now - started
+        self._last_used = now
 
     def _open(self) -> Wire:
         self.close()

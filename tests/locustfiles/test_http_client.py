@@ -323,6 +323,7 @@ def test_no_file_left_to_open() -> None:
 
 
 SITES = {
+    "http://bücher.example/": ("xn--bcher-kva.example", 80, "", "xn--bcher-kva.example"),
     "http://h": ("h", 80, "", "h"),
     "http://H:80/": ("h", 80, "", "h"),
     "https://h:80/identity/": ("h", 80, "/identity", "h:80"),
@@ -341,7 +342,7 @@ def test_sites(url: str) -> None:
     assert request.wire == f"GET {path}/x HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode()
 
 
-@pytest.mark.parametrize("url", ["", "h:80", "ftp://h", "http://", "http://h:x", "http://u:secret@h", "http://h/?a=b", "http://h/a b", "http://[::1"])  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize("url", ["", "h:80", "ftp://h", "http://", "http://h:x", "http://u:secret@h", "http://" + "a" * 64, "http://a..b", "http://h/?a=b", "http://h/a b", "http://[::1"])  # fmt: skip  # noqa: E501
 def test_what_is_no_site(url: str) -> None:
     with pytest.raises(NotReady) as error:
         Site.of(url)
