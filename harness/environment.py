@@ -14,7 +14,7 @@ import psutil
 
 from harness.install import REPOSITORY
 
-PACKAGES = ("locust", "gevent", "geventhttpclient", "requests", "urllib3", "python-keystoneclient", "keystoneauth1")
+PACKAGES = ("locust", "gevent", "h11", "requests", "urllib3", "python-keystoneclient", "keystoneauth1")
 
 
 def environment() -> dict[str, Any]:

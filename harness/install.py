@@ -23,7 +23,10 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SERVERS = REPOSITORY / ".servers"
-REQUIREMENTS = {"keystone": REPOSITORY / "configs/servers/keystone/requirements.txt"}
+REQUIREMENTS = {
+    "keystone": REPOSITORY / "configs/servers/keystone/requirements.txt",
+    "nginx": REPOSITORY / "benchmarks/nginx-requirements.txt",
+}
 OLDEST_PYTHON = (3, 11)
 
 Report = Callable[[str], None]

@@ -1,82 +1,75 @@
-"""What every HTTP workload shares: how connections behave, and how their failures are named."""
+"""What every HTTP workload shares: a user with one connection, and Locust's `request` event for each request."""
+
+# mypy: allow-untyped-calls
+# (Locust's event hooks are not typed.)
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import gevent.ssl
+from _http_client import TIMEOUT_S, HttpClient, Request, Site
+from _http_parser import Response
 from _options import think_time
-from locust import FastHttpUser
-from locust.contrib.fasthttp import ResponseContextManager
+from locust import User
+from locust.env import Environment
+from locust.exception import CatchResponseError
 
-TIMEOUT_S = 60.0
-"""A request that is not answered by then is a failure."""
+Judge = Callable[[Response], str | None]
+"""None for a success, else the failure in words that are the same every time."""
 
 
-class HttpLoadUser(FastHttpUser):
+class HttpLoadUser(User):
     """A user with one keep-alive connection, no cookies and no redirects: what the server answers is what is judged."""
 
     abstract = True
     wait_time = think_time
-    connection_timeout = TIMEOUT_S
-    network_timeout = TIMEOUT_S
-    insecure = False
+    connect_timeout_s = TIMEOUT_S
+    read_timeout_s = TIMEOUT_S
+    site: Site | None = None
+    """Where the server is; without it: --host."""
 
-    def on_start(self) -> None:
-        """Let every status through to the workload's own judgement."""
-        agent: Any = self.client.client
-        # Otherwise Locust's client raises for a failure status, and the exception carries a transcript of the request,
-        # password and all.
-        agent.valid_response_codes = frozenset(range(100, 600))
-        agent.redirect_response_codes = frozenset()
-        agent.cookiejar = None
+    def __init__(self, environment: Environment) -> None:
+        """Opens nothing yet."""
+        super().__init__(environment)
+        site = self.site or Site.of(self.host or "")
+        self.client = HttpClient(site, self.connect_timeout_s, self.read_timeout_s)
 
+    def on_stop(self) -> None:
+        """Close the connection. A workload with an on_stop of its own calls this one, too."""
+        self.client.close()
 
-class TlsContext:
-    """One TLS context for all users of a process: reading the certificates for each of them takes seconds."""
+    def ask(self, request: Request, name: str, judge: Judge, context: Mapping[str, Any] | None = None) -> Response:
+        """Send a request, judge the answer, and fire Locust's `request` event, once. The verdict is `failure`.
 
-    def __init__(self, verify: bool | str) -> None:
-        """`verify`: True for the system's authorities, a file's name for another one, False for no check at all."""
-        self._context = gevent.ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
-        if verify is False:
-            self._context.check_hostname = False
-            self._context.verify_mode = gevent.ssl.CERT_NONE
+        The event's context is that of context(), Locust's hook for it, with `context` added. Response time runs from
+        before a connection is opened, where one must be, to the last byte; judging does not count.
+        """
+        start_time = time.time()
+        response = self.client.exchange(request)
+        try:
+            if response.failure is None:
+                response.failure = judge(response)
+        except Exception as error:
+            response.failure = f"could not be judged: {type(error).__name__}"
+            raise
+        finally:
+            self._fire(request, name, response, start_time, context)
+        return response
 
-    def __call__(self, cafile: str | None = None) -> gevent.ssl.SSLContext:
-        """The signature geventhttpclient wants; its own choice of `cafile` is left out."""
-        return self._context
-
-
-def connection_failure(response: ResponseContextManager) -> str | None:
-    """Why there is no whole response, in words that are the same every time; None where there is one."""
-    error = response.request_meta["exception"]
-    if error is None:
-        return None
-    words = describe(error)
-    # A server that fails in the middle of an answer has said its status first, and that tells more.
-    return f"{response.status_code}, then {words}" if response.status_code else words
-
-
-def describe(error: BaseException) -> str:
-    """A connection's failure in a few fixed words."""
-    text = f"{type(error).__name__} {error}".lower()
-    for sign, words in _SIGNS:
-        if sign in text:
-            return words
-    return f"no response: {type(error).__name__}"
-
-
-_SIGNS = (
-    ("timeout", "timed out"),
-    ("timed out", "timed out"),
-    ("refused", "connection refused"),
-    ("reset", "connection reset"),
-    ("broken pipe", "connection reset"),
-    ("httpconnectionclosed", "connection closed without a response"),
-    ("connection closed", "connection closed without a response"),
-    ("certificate", "TLS certificate not accepted"),
-    ("ssl", "TLS failed"),
-    ("parse", "not a valid HTTP response"),
-    ("name or service not known", "host name not found"),
-    ("unreachable", "network unreachable"),
-)
+    def _fire(
+        self, request: Request, name: str, response: Response, start_time: float, context: Mapping[str, Any] | None
+    ) -> None:
+        own = self.context()
+        # Without the response, which Locust's own clients add: it may hold a token, and listeners may be anyone's.
+        self.environment.events.request.fire(
+            request_type=request.method,
+            name=name,
+            response_time=(response.last_byte_s or 0.0) * 1000,
+            response_length=len(response.body),
+            exception=None if response.failure is None else CatchResponseError(response.failure),
+            context={**own, **context} if context else own,
+            start_time=start_time,
+            url=request.url,
+        )

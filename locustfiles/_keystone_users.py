@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 
 from _errors import NotReady
-from _http import HttpLoadUser, TlsContext
+from _http_client import Site
 from _keystone import (
     Cloud,
     Credential,
@@ -33,10 +33,16 @@ class Target:
     """Where Keystone is, and who authenticates there."""
 
     url: str
+    """Of /v3/auth/tokens."""
     verify: bool | str
     users: list[Credential]
     """The users of --users-csv, or else the one of the OS_* variables or the cloud."""
     cloud: Cloud
+
+    @property
+    def site(self) -> Site:
+        """The URL as the load's client takes it. Raises NotReady where the certificate authority's file is none."""
+        return Site.of(self.url, self.verify)
 
 
 def read_target(environment: Environment) -> Target:
@@ -57,12 +63,6 @@ def check_first_user(environment: Environment) -> None:
     """Log one user in, outside of the load. Raises NotReady where that fails."""
     target = read_target(environment)
     authenticate_once(target.url, target.users[0], target.verify)
-
-
-def prepare_user_class(user_class: type[HttpLoadUser], target: Target) -> None:
-    """Give the class of users its TLS settings; Locust takes them from there."""
-    user_class.insecure = target.verify is False
-    user_class.ssl_context_factory = TlsContext(target.verify) if target.url.startswith("https:") else None
 
 
 def users_file(text: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import select
 import signal
 import time
 from collections.abc import Callable
@@ -21,9 +20,6 @@ import gevent
 import locust.stats
 import psutil
 from _histograms import bucket_us
-from gevent import monkey
-from geventhttpclient import client as http_client
-from geventhttpclient.connectionpool import ConnectionPool
 from locust import User, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -143,30 +139,7 @@ def ready_at_once(environment: Environment) -> None:
     environment.stop_timeout = 0.0
 
 
-# 5. A connection that the server has closed, or that has a high number, and requests that are sent twice.
-
-
-def is_socket_alive(_self: ConnectionPool, sock: Any) -> bool:
-    """Is an idle connection still open? The original's select() takes every socket from number 1024 on for dead.
-
-    So with more than about 1000 users each request opened a connection of its own.
-    """
-    if sock is None or sock.fileno() < 0:
-        return False
-    poll = _original_poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    return not poll.poll(0)  # readable while idle: closed by the server, or an answer nobody asked for
-
-
-def never_send_twice(_method: str) -> bool:
-    """The client repeats a GET whose connection broke: one measurement for several requests, a failure hidden."""
-    return False
-
-
-_original_poll = monkey.get_original("select", "poll")  # gevent's own would switch to other users
-
-
-# 6. A worker's last report is lost.
+# 5. A worker's last report is lost.
 
 
 class LastReports:
@@ -231,7 +204,7 @@ def _wait_until_gone(timeout_s: float) -> None:
             gevent.sleep(0.02)
 
 
-# 7. --json and --json-file set all counts to zero.
+# 6. --json and --json-file set all counts to zero.
 
 
 def without_reset(original: Callable[..., None]) -> Callable[..., None]:
@@ -247,7 +220,7 @@ def without_reset(original: Callable[..., None]) -> Callable[..., None]:
     return save
 
 
-# 8. Ctrl-C is swallowed, or breaks a request.
+# 7. Ctrl-C is swallowed, or breaks a request.
 
 
 def interrupt_main_greenlet() -> None:
@@ -270,8 +243,6 @@ def _apply() -> None:
     _replace(stats, "bucket_response_time", fine_bucket_ms)
     _replace(StatsCSV, "_percentile_fields", percentile_fields)
     _replace(User, "stop", no_request_before_the_end(User.stop))
-    _replace(ConnectionPool, "_is_socket_alive", is_socket_alive)
-    _replace(http_client, "_may_retry_after_send_error", never_send_twice)
     for name in ("save_stats_json", "print_stats_json"):
         _replace(stats, name, without_reset(getattr(stats, name)))
 

@@ -19,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import _preparation
-from _http import HttpLoadUser, connection_failure
-from _keystone import TOKEN_HEADER, Credential, authentication_body, judge_authentication, token_format
-from _keystone_users import OPTIONS, Target, check_first_user, prepare_user_class, read_target
+from _http import HttpLoadUser
+from _http_client import Request
+from _http_parser import Response
+from _keystone import TOKEN_HEADER, authentication_body, judge_authentication, token_format
+from _keystone_users import OPTIONS, check_first_user, read_target
 from _load_user import LoadUser
 from _response_times import record_fact
 from _user_numbers import walk
@@ -34,39 +36,38 @@ HEADERS = {"Content-Type": "application/json", "User-Agent": "stackswarm-keyston
 class KeystoneAuth(LoadUser, HttpLoadUser):
     """Authenticates with a password, again and again."""
 
-    target: Target
-    walk: Iterator[Credential]
+    requests: list[Request]
+    """One for each Keystone user."""
+    walk: Iterator[Request]
 
     def on_start(self) -> None:
         """Take this user's share of the Keystone users."""
-        super().on_start()
-        self.walk = walk(self.environment, self.target.users)
+        self.walk = walk(self.environment, self.requests)
         self.format_known = False
 
     def make_request(self) -> None:
         """One POST /v3/auth/tokens."""
-        body = authentication_body(next(self.walk))
-        with self.client.post(self.target.url, data=body, headers=HEADERS, name=NAME, catch_response=True) as response:
-            failure = connection_failure(response) or judge_authentication(
-                response.status_code, response.headers, response.content
-            )
-            if failure:
-                response.failure(failure)
-            else:
-                response.success()
-                self.note_format(response.headers[TOKEN_HEADER])
+        response = self.ask(next(self.walk), NAME, judge)
+        if not self.format_known and response.failure is None:
+            self.note_format(response.headers[TOKEN_HEADER])
 
     def note_format(self, token: str) -> None:
         """Record the token format this server issues, once a user."""
-        if not self.format_known:
-            record_fact(self.environment, "token_format", token_format(token))
-            self.format_known = True
+        record_fact(self.environment, "token_format", token_format(token))
+        self.format_known = True
+
+
+def judge(response: Response) -> str | None:
+    """What a whole response is worth."""
+    return judge_authentication(response.status, response.headers, response.body)
 
 
 def prepare(environment: Environment) -> None:
-    """Read the users once for the whole process."""
-    KeystoneAuth.target = read_target(environment)
-    prepare_user_class(KeystoneAuth, KeystoneAuth.target)
+    """Read the users and make their requests, once for the whole process."""
+    target = read_target(environment)
+    KeystoneAuth.site = target.site
+    request = KeystoneAuth.site.request("POST", "", HEADERS)
+    KeystoneAuth.requests = [request.with_body(authentication_body(user).encode()) for user in target.users]
 
 
 _preparation.before_load(KeystoneAuth, check_first_user, prepare, OPTIONS)

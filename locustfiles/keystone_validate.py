@@ -21,16 +21,16 @@ import random
 from collections.abc import Iterator
 
 import _preparation
-from _http import HttpLoadUser, connection_failure
+from _http import HttpLoadUser
+from _http_client import Request
 from _keystone import (
     TOKEN_HEADER,
-    Token,
     authenticate_once,
     credential_of,
     judge_validation,
     token_format,
 )
-from _keystone_users import OPTIONS, Target, check_first_user, prepare_user_class, read_target
+from _keystone_users import OPTIONS, check_first_user, read_target
 from _load_user import LoadUser
 from _options import option
 from _response_times import record_fact
@@ -49,29 +49,18 @@ MAKERS = 4
 class KeystoneValidate(LoadUser, HttpLoadUser):
     """Validates the tokens of the pool, one after the other."""
 
-    target: Target
-    caller: Token
-    pool: list[Token]
-    walk: Iterator[Token]
+    pool: list[tuple[Request, str]]
+    """For each token the request that validates it, and the id of the user it is of."""
+    walk: Iterator[tuple[Request, str]]
 
     def on_start(self) -> None:
         """Begin the walk through the pool at another token than the other users."""
-        super().on_start()
         self.walk = walk_all(self.environment, self.pool)
-        self.headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "X-Auth-Token": self.caller.id}
 
     def make_request(self) -> None:
         """One GET /v3/auth/tokens."""
-        token = next(self.walk)
-        headers = {**self.headers, TOKEN_HEADER: token.id}
-        with self.client.get(self.target.url, headers=headers, name=NAME, catch_response=True) as response:
-            failure = connection_failure(response) or judge_validation(
-                response.status_code, response.content, token.user_id
-            )
-            if failure:
-                response.failure(failure)
-            else:
-                response.success()
+        request, user_id = next(self.walk)
+        self.ask(request, NAME, lambda response: judge_validation(response.status, response.body, user_id))
 
 
 def check(environment: Environment) -> None:
@@ -84,15 +73,18 @@ def check(environment: Environment) -> None:
 def prepare(environment: Environment) -> None:
     """Make the caller's token and the pool. Raises NotReady where Keystone refuses one."""
     target = read_target(environment)
-    caller = credential_of(target.cloud, " for the caller who validates")
+    asker = credential_of(target.cloud, " for the caller who validates")
     users = list(target.users)
     random.Random(option(environment, "seed", 1)).shuffle(users)
     wanted = [users[n % len(users)] for n in range(option(environment, "token_pool", 20))]
-    KeystoneValidate.target = target
-    KeystoneValidate.caller = authenticate_once(target.url, caller, target.verify)
-    KeystoneValidate.pool = Pool(MAKERS).map(lambda user: authenticate_once(target.url, user, target.verify), wanted)
-    prepare_user_class(KeystoneValidate, target)
-    record_fact(environment, "token_format", token_format(KeystoneValidate.pool[0].id))
+    caller = authenticate_once(target.url, asker, target.verify)
+    tokens = Pool(MAKERS).map(lambda user: authenticate_once(target.url, user, target.verify), wanted)
+    KeystoneValidate.site = target.site
+    headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "X-Auth-Token": caller.id}
+    KeystoneValidate.pool = [
+        (target.site.request("GET", "", {**headers, TOKEN_HEADER: token.id}), token.user_id) for token in tokens
+    ]
+    record_fact(environment, "token_format", token_format(tokens[0].id))
     record_fact(environment, "token_pool", len(wanted))
 
 

@@ -9,13 +9,17 @@ For tests of anything that measures. It runs in threads of the test's own proces
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.server
 import socket
+import ssl
+import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +47,10 @@ class Answer:
     """Close the connection instead of answering."""
     missing_bytes: int = 0
     """Announce that many bytes more than are sent, then close."""
+    script: Sequence[bytes | float] = ()
+    """Instead of all the above: bytes as they go over the wire, with pauses in seconds between them."""
+    script_end: Literal["keep", "close", "reset"] = "keep"
+    """What happens to the connection after a script."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +69,14 @@ class Logged:
 class KnownServer:
     """Serves on a free port of 127.0.0.1 while the context lasts, a thread for each connection."""
 
-    def __init__(self, answer: Callable[[Request], Answer], idle_timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Request], Answer],
+        idle_timeout_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """`idle_timeout_s`: connections that are idle for longer are closed by the server."""
+        self._tls = tls
         self._answer = answer
         self._idle_timeout_s = idle_timeout_s
         self._lock = threading.Lock()
@@ -73,6 +87,9 @@ class KnownServer:
     def __enter__(self) -> KnownServer:
         self._server = _Server(("127.0.0.1", 0), _handler(self, self._idle_timeout_s))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
+            self.url = self.url.replace("http:", "https:")
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
@@ -132,6 +149,9 @@ def _handler(known: KnownServer, idle_timeout_s: float | None) -> type[http.serv
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             answer = known.handle(self.command, self.path, headers, body)
+            if answer.script:
+                self.play(answer, headers.get("user-agent", ""))
+                return
             status = 0 if answer.drop else answer.status
             if not answer.drop:
                 self.wfile.write(_bytes_of(answer))
@@ -140,6 +160,22 @@ def _handler(known: KnownServer, idle_timeout_s: float | None) -> type[http.serv
             if answer.drop or answer.missing_bytes:
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
+
+        def play(self, answer: Answer, agent: str) -> None:
+            known.note(Logged(time.time(), self.command, self.path, agent, answer.status, self.number))
+            with contextlib.suppress(OSError):  # the client may have lost its patience
+                for step in answer.script:
+                    if isinstance(step, bytes):
+                        self.wfile.write(step)
+                    else:
+                        time.sleep(step)
+            if answer.script_end != "keep":
+                self.close_connection = True
+                if answer.script_end == "reset":
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.connection.close()
+                else:
+                    self.connection.shutdown(socket.SHUT_RDWR)
 
         do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = respond
 

@@ -1,0 +1,228 @@
+"""A keep-alive HTTP/1.1 client for hot paths: requests are bytes made beforehand, and each is sent exactly once.
+
+It follows no redirects, keeps no cookies, decompresses nothing and knows no proxies: what the server answers is what
+is measured. Knows nothing of Locust.
+
+    site = Site.of("https://[::1]:8443/identity", verify="ca.pem")
+    client = HttpClient(site)
+    response = client.exchange(site.request("GET", "/v3", {"Accept": "application/json"}))
+    response.status, response.headers["content-type"], response.body, response.failure, response.first_byte_s
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import re
+import socket
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from time import perf_counter
+
+from _errors import NotReady
+from _http_parser import BadResponse, NoResponse, Response
+from _wire import TlsWire, Wire
+
+TIMEOUT_S = 60.0
+"""A request that is not answered by then is a failure."""
+
+IDLE_S = 1.0
+"""A connection that was idle for longer is looked at before it is used again."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request as it goes over the wire. Bytes may hold secrets: they stay out of repr()."""
+
+    method: str
+    url: str
+    close: bool
+    """The connection is closed after the answer, and the server is told so."""
+    head: bytes = dataclasses.field(repr=False)
+    """Up to where the body's length belongs."""
+    wire: bytes = dataclasses.field(repr=False)
+
+    def with_body(self, body: bytes) -> Request:
+        """The same request with another body."""
+        wire = b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(body), body)
+        return Request(self.method, self.url, self.close, self.head, wire)
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """Where a server is, and how to speak to it."""
+
+    scheme: str
+    host: str
+    """A name, or an address without brackets."""
+    port: int
+    path: str
+    """What every request's path begins with; empty for none."""
+    keep_alive: bool = True
+    """False: a new connection for each request."""
+    context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, url: str, verify: bool | str = True, keep_alive: bool = True) -> Site:
+        """The site of a URL, whose path is kept. `verify` as tls_context() takes it. Raises NotReady."""
+        try:
+            parts = urllib.parse.urlsplit(url)
+            host, port = parts.hostname, parts.port
+            if host is not None and ":" not in host:
+                host = host.encode("idna").decode()  # also refuses what no resolver takes
+        except ValueError:
+            parts, host, port = urllib.parse.urlsplit(""), None, None
+        if host is None or not _is_plain(parts):
+            # Not shown: what is wrong with it may be that it holds a password.
+            raise NotReady("The server's URL must look like http://address:port/path, without user, query or fragment.")
+        context = tls_context(verify) if parts.scheme == "https" else None
+        port = _PORTS[parts.scheme] if port is None else port
+        return cls(parts.scheme, host, port, parts.path.rstrip("/"), keep_alive, context)
+
+    @property
+    def authority(self) -> str:
+        """Host and, where it is not the scheme's own, port, as they stand in a URL."""
+        host = f"[{self.host.partition('%')[0]}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> Request:
+        """Build a request; `path` may be empty. Raises ValueError, without any value, for what HTTP cannot carry."""
+        target = (self.path + path) or "/"
+        if not re.fullmatch(r"[A-Z]+", method) or not re.fullmatch(r"/[!-~]*", target):
+            raise ValueError("a method is capital letters; a path begins with / and is ASCII without spaces")
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.authority}"]
+        lines += [_header_line(name, value) for name, value in headers.items()]
+        close = any(name.lower() == "connection" and "close" in value.lower() for name, value in headers.items())
+        if not self.keep_alive and not close:
+            lines.append("Connection: close")
+        head = ("\r\n".join(lines) + "\r\n").encode("latin-1")
+        url = f"{self.scheme}://{self.authority}{target}"
+        request = Request(method, url, close or not self.keep_alive, head, head + b"\r\n")
+        return request if body is None else request.with_body(body)
+
+
+def _header_line(name: str, value: str) -> str:
+    if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name) or not re.fullmatch(r"[\t -~\x80-\xff]*", value):
+        raise ValueError(f"header {name!r}: HTTP cannot carry this name or its value")
+    if name.lower() in ("content-length", "transfer-encoding", "host"):
+        raise ValueError(f"header {name!r} is set by the client")
+    return f"{name}: {value}"
+
+
+def _is_plain(parts: urllib.parse.SplitResult) -> bool:
+    odd = parts.query or parts.fragment or "@" in parts.netloc or not re.fullmatch(r"[!-~]*", parts.path)
+    return parts.scheme in _PORTS and not odd
+
+
+@functools.cache
+def tls_context(verify: bool | str) -> ssl.SSLContext:
+    """One TLS context for all users of a process: reading the certificates for each of them takes seconds.
+
+    `verify`: True for the system's authorities, a file's name for another one, False for no check at all. Raises
+    NotReady where the file is not one.
+    """
+    try:
+        context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    except (OSError, ValueError) as error:
+        raise NotReady(f"{verify}: not a file of certificates ({type(error).__name__}).") from None
+    if verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class HttpClient:
+    """One connection to a site, opened when it is needed; for one greenlet at a time. To be closed in the end."""
+
+    def __init__(self, site: Site, connect_timeout_s: float = TIMEOUT_S, read_timeout_s: float = TIMEOUT_S) -> None:
+        """`connect_timeout_s` counts for name, TCP and TLS together; `read_timeout_s` from sending to the last byte."""
+        self.site = site
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._wire: Wire | None = None
+        self._last_used = 0.0
+
+    def exchange(self, request: Request) -> Response:
+        """Send the request once, and read the answer. Failures are in the response, in a few fixed words.
+
+        Only what kills the greenlet is raised; the connection is closed then.
+        """
+        started = perf_counter()
+        response = Response(request.method == "HEAD", started)
+        try:
+            self._exchange(request, response, started)
+        except (OSError, BadResponse, NoResponse) as error:
+            words = describe(error)
+            # A server that fails in the middle of an answer has said its status first, and that tells more.
+            response.failure = f"{response.status}, then {words}" if response.status else words
+            response.reusable = False
+            response.last_byte_s = perf_counter() - started
+        except BaseException:
+            self.close()
+            raise
+        if request.close or not response.reusable:
+            self.close()
+        return response
+
+    def _exchange(self, request: Request, response: Response, started: float) -> None:
+        wire = self._wire
+        if wire is None or ((wire.noticed or started - self._last_used > IDLE_S) and not wire.is_usable()):
+            wire = self._open()
+            response.connect_s = perf_counter() - started
+        wire.limit(self._read_timeout_s)
+        wire.send(request.wire)
+        data = wire.receive()
+        now = perf_counter()
+        response.first_byte_s = now - started
+        while not response.feed(data):
+            data = wire.receive_more()
+            now = perf_counter()  # before the bytes are looked at: that is this client's time, not the server's
+        response.last_byte_s = now - started
+        self._last_used = now
+
+    def _open(self) -> Wire:
+        self.close()
+        site = self.site
+        if site.context is None:
+            self._wire = Wire(site.host, site.port, self._connect_timeout_s)
+        else:
+            self._wire = TlsWire(site.host, site.port, self._connect_timeout_s, site.context)
+        return self._wire
+
+    def close(self) -> None:
+        """Close the connection; the next exchange opens another one."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+def describe(error: BaseException) -> str:
+    """A connection's failure in a few words that are the same every time, and hold nothing of what was sent."""
+    for kind, words in _KINDS:
+        if isinstance(error, kind):
+            return words
+    number = error.errno if isinstance(error, OSError) else None
+    return _NUMBERS.get(number or 0, f"no response: {type(error).__name__}")
+
+
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (NoResponse, "connection closed without a response"),
+    (BadResponse, "not a valid HTTP response"),
+    (TimeoutError, "timed out"),
+    (ConnectionRefusedError, "connection refused"),
+    (ConnectionError, "connection reset"),
+    (ssl.SSLCertVerificationError, "TLS certificate not accepted"),
+    (ssl.SSLError, "TLS failed"),
+    (socket.gaierror, "host name not found"),
+)
+_NUMBERS = {
+    errno.ENETUNREACH: "network unreachable",
+    errno.EHOSTUNREACH: "network unreachable",
+    errno.EMFILE: "too many open files",
+    errno.ENFILE: "too many open files",
+    errno.EADDRNOTAVAIL: "no local port left",
+}

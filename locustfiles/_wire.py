@@ -1,0 +1,278 @@
+"""One TCP or TLS connection for one greenlet at a time, on gevent's loop, as cheap as it gets in Python.
+
+gevent's own sockets ask the kernel before they wait, and make a waiter, a timer and a watcher's start for each wait.
+Here one watcher listens for as long as the connection is open, and one timer looks after the time limits of all its
+requests; a request costs one send, one turn of the loop and one recv. Knows no protocol but TLS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, TypeVar
+
+import gevent
+import gevent.socket
+from gevent import monkey
+
+Result = TypeVar("Result")
+
+_READ, _WRITE = 1, 2
+_FIRST_BYTES = 16384
+_MORE_BYTES = 262144
+_plain_socket = monkey.get_original("socket", "socket")  # without gevent's layer, which waits in its own way
+
+
+class Wire:
+    """An open connection. Not to be used by two greenlets at a time, nor from another thread."""
+
+    def __init__(self, host: str, port: int, connect_timeout_s: float) -> None:
+        """Connect to a host's name or address. Raises OSError; TimeoutError after `connect_timeout_s`."""
+        self._hub = gevent.get_hub()
+        self._waiting: Any = None
+        self._deadline = 0.0
+        self._sock: Any = None
+        self._readable: Any = None
+        self._timer: Any = None
+        self.noticed = False
+        """Something can be read though nobody waits for an answer: the server has closed, most likely."""
+        try:
+            with gevent.Timeout(connect_timeout_s, TimeoutError("timed out while connecting")):
+                self._connect(host, port)
+                self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, host: str, port: int) -> None:
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in _addresses(host, port):
+            try:
+                return self._connect_to(family, kind, protocol, address)
+            except OSError as error:
+                failure = error
+                self.close()
+        raise failure or OSError("no address")
+
+    def _connect_to(self, family: int, kind: int, protocol: int, address: Any) -> None:
+        self._sock = _plain_socket(family, kind, protocol)
+        self._sock.setblocking(False)
+        # A request is written in one piece, or its pieces must not wait for each other's acknowledgement.
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = self._sock.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            self._wait_writable()
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def _begin(self) -> None:
+        """What comes between connecting and the first request."""
+        self._readable = self._hub.loop.io(self._sock.fileno(), _READ)
+        self._readable.start(self._on_readable)
+
+    def close(self) -> None:
+        """Close at once; may be called again."""
+        if self._readable is not None:
+            self._readable.close()
+            self._readable = None
+        self._stop_timer()
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def limit(self, timeout_s: float) -> None:
+        """What is sent and received from now on may take `timeout_s` altogether; then TimeoutError is raised.
+
+        The timer is not set anew for each request: when it fires it looks how long it has to go on for the latest one.
+        Later limits must not be shorter than earlier ones.
+        """
+        self._deadline = perf_counter() + timeout_s
+        if self._timer is None:
+            self._start_timer(timeout_s)
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                sent = self._sock.send(rest)
+            except BlockingIOError:
+                sent = 0
+            if sent == len(rest):
+                return
+            rest = memoryview(rest)[sent:]
+            self._wait_writable()
+
+    def receive(self) -> bytes:
+        """Wait for bytes; b"" is the end of the connection. Raises OSError."""
+        self._pause()  # before asking: right after a request there is nothing yet
+        return self._receive_now(_FIRST_BYTES)
+
+    def receive_more(self) -> bytes:
+        """As receive(), where more is expected to be there already."""
+        return self._receive_now(_MORE_BYTES)
+
+    def _receive_now(self, size: int) -> bytes:
+        while True:
+            try:
+                data: bytes = self._sock.recv(size)
+                return data
+            except BlockingIOError:
+                self._pause()
+
+    def is_usable(self) -> bool:
+        """Whether an idle connection is still open, as far as can be told without sending anything."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            self._watch_again()
+            return True
+        except OSError:
+            pass
+        return False  # closed by the server, or an answer to nothing
+
+    def _watch_again(self) -> None:
+        if self.noticed:
+            self.noticed = False
+            self._readable.start(self._on_readable)
+
+    def _wait_writable(self) -> None:
+        if self._readable is not None:
+            self._readable.stop()  # bytes that come too early must not wake the sender again and again
+        watcher = self._hub.loop.io(self._sock.fileno(), _WRITE)
+        watcher.start(self._wake)
+        try:
+            self._pause()
+        finally:
+            watcher.close()
+            if self._readable is not None:
+                self._readable.start(self._on_readable)
+
+    def _pause(self) -> None:
+        """Let others run until the loop has news for this connection."""
+        self._waiting = gevent.getcurrent()
+        try:
+            self._hub.switch()
+        finally:
+            self._waiting = None
+
+    def _start_timer(self, after_s: float) -> None:
+        self._timer = self._hub.loop.timer(after_s, ref=False)
+        self._timer.start(self._on_timer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+
+    # Called by the loop, in the hub: must not wait, nor raise.
+
+    def _wake(self) -> None:
+        if self._waiting is not None:
+            self._waiting.switch()
+
+    def _on_readable(self) -> None:
+        if self._waiting is not None:
+            self._waiting.switch()
+        else:
+            self.noticed = True
+            self._readable.stop()  # or the loop would come back here at every turn
+
+    def _on_timer(self) -> None:
+        self._stop_timer()
+        if self._waiting is None:
+            return  # idle: the next request starts it again
+        left_s = self._deadline - perf_counter()
+        if left_s > 0:
+            self._start_timer(left_s)
+        else:
+            self._waiting.throw(TimeoutError("timed out"))
+
+
+def _addresses(host: str, port: int) -> Any:
+    """What getaddrinfo says. Not asked for an address in digits: gevent does that in another thread."""
+    with contextlib.suppress(ValueError):
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        return [(family, socket.SOCK_STREAM, 0, "", (host, port))]
+    return gevent.socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+
+
+class TlsWire(Wire):
+    """The same with TLS in between: OpenSSL turns bytes into other bytes, and the wire below carries those."""
+
+    def __init__(self, host: str, port: int, connect_timeout_s: float, context: ssl.SSLContext) -> None:
+        """Connect and shake hands. Raises OSError; ssl.SSLError, which is one, where `context` does not accept it."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        # Python sends the name along (SNI) only where it is one, and compares it or the address to the certificate.
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host.partition("%")[0])
+        super().__init__(host, port, connect_timeout_s)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._do(self._tls.do_handshake)
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+        self._do(lambda: self._tls.write(data))  # into memory, which takes all of it at once
+
+    def receive(self) -> bytes:
+        """Wait for bytes; b"" is the end of the connection. Raises OSError."""
+        return self._read(_FIRST_BYTES)
+
+    def receive_more(self) -> bytes:
+        """As receive()."""
+        return self._read(_MORE_BYTES)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._do(lambda: self._tls.read(size))
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""  # with or without a farewell, which many servers leave out
+
+    def _do(self, step: Callable[[], Result]) -> Result:
+        """Take a step of OpenSSL's, carrying bytes to and fro until it has what it needs."""
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                self._flush()  # the server waits for it, and this for the server
+                self._feed(self._receive_now(_MORE_BYTES))
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):
+                    self._flush()  # tell the server why
+                raise
+            else:
+                self._flush()
+                return result
+
+    def _feed(self, data: bytes) -> None:
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            super().send(self._outgoing.read())
+
+    def is_usable(self) -> bool:
+        """As Wire's. What the server's TLS has to say while idle, tickets for resuming for one, is taken in."""
+        try:
+            self._feed(self._sock.recv(_MORE_BYTES))
+            self._tls.read(1)
+        except BlockingIOError:
+            self._watch_again()
+            return True
+        except ssl.SSLWantReadError:
+            # All of it was TLS' own; should there be yet more, the connection is not worth the trouble.
+            return super().is_usable()
+        except OSError:
+            pass
+        return False  # closed by the server, or an answer to nothing
