@@ -14,7 +14,8 @@ import pandas as pd
 
 from analysis.record import ARRIVAL_FIELDS, HEALTH_FIELDS
 
-HEALTH_COLUMNS = ("run", "process", "phase", *(f for f in HEALTH_FIELDS if f != "arrivals"), *ARRIVAL_FIELDS, "in_flight_max")
+_ARRIVALS = (*ARRIVAL_FIELDS, "in_flight_max")
+HEALTH_COLUMNS = ("run", "process", "phase", *(f for f in HEALTH_FIELDS if f != "arrivals"), *_ARRIVALS)
 COUNTERS = ("cpu_us", "run_queue_delay_us", "tcp_retransmits", "listen_overflows")
 
 
