@@ -18,7 +18,7 @@ from harness.experiment import Experiment, ExperimentFile
 from harness.load import LoadError
 from harness.plan import plan
 from harness.sampler import Sampler
-from harness.server import Running, ServerError, last_words, running, scratch_folder
+from harness.server import Running, ServerError, last_words, own, running, scratch_folder, wait_until_idle
 from harness.systems import SYSTEMS
 
 TEXT_LIMIT_BYTES = 50_000_000
@@ -149,6 +149,8 @@ def _on_one_server(
                 one = _Run(file, file.at(planned.treatment), planned, folder, up, parameters, first=i == 0)
                 yield one.go(watcher, scratch)
                 up.check()
+                if i + 1 < len(group) and not wait_until_idle(up):
+                    return  # the rest of the group gets a fresh server
     except ServerError as error:
         if not came_up:  # then none of these runs can be done
             for planned in group:
@@ -258,20 +260,25 @@ class _Run:
     def _load(self, partial: Path, scratch: Path, measured: dict[str, Any]) -> None:
         output = load.files(partial)
         seed = self.experiment.order.seed * 1000 + self.planned.block
-        argv = load.command(self.experiment, self.up.target, output, seed)
+        declared = load.declared_options(self.experiment.workload)
+        argv = load.command(self.experiment, self.up.target, output, seed, declared)
         measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
         home = scratch / "home"
         home.mkdir(exist_ok=True)
         variables = load.environment(self.up.target, load.inherited_environment(), home)
         timing = self.experiment.timing
         pids: dict[str, list[int]] = {"server": self.up.pids, "generator": []}
+
+        def started(pid: int) -> None:
+            pids["generator"].append(pid)
+            own(scratch, [*self.up.pids, pid])
+
         with Sampler(partial / "usage.csv", pids.__getitem__):
-            status = load.run(
-                argv, variables, output, timing.warm_up + timing.steady_state, self.up.check, pids["generator"].append
-            )
+            status = load.run(argv, variables, output, timing.warm_up + timing.steady_state, self.up.check, started)
         measured["locust"]["exit_code"] = status
         if status != 0:
             raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
+        load.check_answered(output)
         processes = load.processes(output)
         measured["locust"]["facts"] = {key: value for p in processes for key, value in p.facts.items()}
         measured["windows"] = load.windows(processes, timing.warm_up, timing.steady_state)
