@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis import record
-from analysis.record import PlannedRun, RecordError, RunRecord
+from analysis.record import ExperimentRecord, PlannedRun, RecordError, RunRecord
 from harness import runner
+from harness.configuration import ConfigurationError
 from harness.experiment import ExperimentError, ExperimentFile
 from harness.install import REPOSITORY, InstallError
 from harness.load import LoadError
@@ -27,7 +30,9 @@ from harness.progress import Display
 from harness.server import ServerError
 from harness.validate import read, remarks
 
-USAGE, INVALID = 2, 4
+USAGE, INVALID, BROKEN_PIPE = 2, 4, 128 + signal.SIGPIPE
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""All end the program in order: a closed terminal (SIGHUP) must not leave servers running either."""
 OUTPUT_HELP = "result folder; by default results/NAME/STAMP"
 
 app = typer.Typer(
@@ -46,7 +51,7 @@ class UsageError(Exception):
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM. Not an Exception, so that nothing but the end of the program takes it for one."""
+    """One of SIGNALS. Not an Exception, so that nothing but the end of the program takes it for one."""
 
     def __init__(self, signal_number: int) -> None:
         self.signal_number = signal_number
@@ -54,7 +59,7 @@ class Interrupted(BaseException):
 
 @app.command()
 def validate(file: File, changes: Set = None) -> None:
-    """Check an experiment file; print everything that is wrong with it."""
+    """Print everything that is wrong with a file."""
     experiment = read(file, tuple(changes or ()))
     out.print(
         f"{file}: valid, {len(experiment.treatments())} treatments x {experiment.experiment.replicates} replicates",
@@ -66,7 +71,7 @@ def validate(file: File, changes: Set = None) -> None:
 
 @app.command("plan")
 def show_plan(file: File, changes: Set = None) -> None:
-    """Print the runs in their order, and how long they will take."""
+    """Print the runs in order, and the time they take."""
     experiment = read(file, tuple(changes or ()))
     runs = plan(experiment.experiment)
     out.print(_plan_table(experiment, runs))
@@ -115,12 +120,16 @@ def _fresh(file: Path | None, changes: list[str] | None, output: Path | None) ->
         raise UsageError("name an experiment file, or a folder with --resume")
     experiment = read(file, tuple(changes or ()))
     stamp = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
-    folder = output or REPOSITORY / "results" / experiment.name / stamp
+    # Locust runs in a folder of its own, where a relative path would be another one.
+    folder = (output or REPOSITORY / "results" / experiment.name / stamp).resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} exists already; nothing is overwritten. Name another --output, or use --resume {folder}"
         )
-    (folder / record.RUNS_FOLDER).mkdir(parents=True)
+    try:
+        (folder / record.RUNS_FOLDER).mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"--output {folder}: cannot be made ({error.strerror})") from error
     (folder / "experiment.yml").write_text(experiment.text, encoding="utf-8")
     record.write_experiment(folder, runner.describe(experiment))
     return experiment, folder
@@ -131,14 +140,22 @@ def _resumed(
 ) -> tuple[ExperimentFile, Path]:
     if file is not None or changes or output is not None:
         raise UsageError("--resume goes on with what its folder says: leave out the file, --set and --output")
+    folder = folder.resolve()
     known = record.read_experiment(folder)
     text = folder / "experiment.yml"
-    experiment = read(text, tuple(known.overrides))
-    if plan(experiment.experiment) != known.plan:
+    experiment = dataclasses.replace(read(text, tuple(known.overrides)), name=known.name)
+    if changed := _differences(known, runner.describe(experiment)):
         raise UsageError(
-            f"{text} no longer gives the plan in {folder}/experiment.json: it was edited after the runs began"
+            f"{text} is not what {folder}/experiment.json was made from (other: {', '.join(changed)}). "
+            "It, a server configuration or the program was changed after the runs began; start a new result folder"
         )
-    return dataclasses.replace(experiment, name=known.name), folder
+    return experiment, folder
+
+
+def _differences(known: ExperimentRecord, now: ExperimentRecord) -> list[str]:
+    """Fields in which two records of an experiment differ, the time of making apart; as JSON has them."""
+    one, other = (json.loads(json.dumps(dataclasses.asdict(r))) for r in (known, now))
+    return [name for name in one if name != "created_unix_s" and one[name] != other[name]]
 
 
 def _analysis(verb: str, folder: Path) -> int:
@@ -170,22 +187,31 @@ def _short(folder: Path) -> Path:
 
 def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
     # One is enough: a second one must not break off the stopping of servers.
-    for ignored in (signal.SIGINT, signal.SIGTERM):
+    for ignored in SIGNALS:
         signal.signal(ignored, signal.SIG_IGN)
     raise Interrupted(number)
 
 
 def main() -> int:
     """Run the command line; return the exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, _on_signal)
     try:
         app()
-    except (ExperimentError, UsageError, RecordError) as error:
+    except (ConfigurationError, ExperimentError, UsageError, RecordError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return USAGE
     except (InstallError, ServerError, LoadError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
+        return INVALID
+    except BrokenPipeError:
+        # Whoever read our output has gone; do not let Python complain about it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        err.print(
+            f"error: {error.filename or 'a file'}: {error.strerror}. Check the disk and the permissions.", markup=False
+        )
         return INVALID
     except Interrupted as interrupted:
         err.print("interrupted; finished runs are kept, and `run --resume FOLDER` does the rest", markup=False)

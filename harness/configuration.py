@@ -20,6 +20,10 @@ SERVERS_FOLDER = REPOSITORY / "configs/servers"
 Value = str | int | float | bool
 
 
+class ConfigurationError(Exception):
+    """A folder under configs/servers/ that is not a server configuration: what, where, what to do."""
+
+
 class Parameter(pydantic.BaseModel):
     """What one parameter may be: one of `values`, or a whole number between `minimum` and `maximum`."""
 
@@ -96,6 +100,12 @@ class Configuration:
         ]
         return [*differing, *self.declaration.conditions]
 
+    def lacks(self, parameters: tuple[str, ...], templates: tuple[str, ...]) -> list[str]:
+        """What of these the configuration does not have, in words."""
+        places = (self.folder, self.folder.parent)
+        missing = [f"the parameter {name}" for name in parameters if name not in self.declaration.parameters]
+        return missing + [f"the template {t}" for t in templates if not any((p / t).is_file() for p in places)]
+
     def render(self, template: str, **variables: Any) -> str:
         """Fill in a template: a path below the configuration's folder, or below the system's for shared files."""
         loader = jinja2.FileSystemLoader([self.folder, self.folder.parent])
@@ -133,8 +143,12 @@ def read(system: str, name: str) -> Configuration:
     if name not in (names := configurations(system)):
         raise KeyError(there_is_no(name, names, f"configuration of {system} "))
     folder = SERVERS_FOLDER / system / name
-    data = ruamel.yaml.YAML(typ="safe").load(folder / "configuration.yml")
-    return Configuration(system, name, folder, Declaration.model_validate(data))
+    try:
+        data = ruamel.yaml.YAML(typ="safe").load(folder / "configuration.yml")
+        return Configuration(system, name, folder, Declaration.model_validate(data))
+    except (ruamel.yaml.error.YAMLError, pydantic.ValidationError) as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[:4])
+        raise ConfigurationError(f"{folder / 'configuration.yml'}: {reason}. Mend it as the others are.") from error
 
 
 def digest(texts: dict[str, str]) -> str:

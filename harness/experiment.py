@@ -272,6 +272,8 @@ class ParsedFile:
     def _parse(self, text: str) -> None:
         try:
             tree = ruamel.yaml.YAML(typ="rt").load(text)
+        except RecursionError as error:
+            raise ExperimentError(self.path, [Problem(1, "not YAML that can be read: nested too deeply")]) from error
         except ruamel.yaml.error.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1

@@ -53,6 +53,11 @@ class Environment:
         return {name.strip().lower(): version.strip() for name, _, version in pins}[package.lower()]
 
 
+def _print_line(message: str) -> None:
+    """Report to a person: one write a line, for several installations report at once."""
+    sys.stderr.write(message + "\n")
+
+
 def _silent(message: str) -> None:
     """Report to nobody."""
 
@@ -238,6 +243,8 @@ if __name__ == "__main__":  # the one room besides __main__.py that prints: it r
         found = sys.version.split()[0]
         sys.exit(f"error: this needs Python 3.11 or later, and this is {found}. Try: make PYTHON=python3.12 …")
     try:
-        install(sys.argv[1:], report=lambda message: print(message, file=sys.stderr, flush=True))  # noqa: T201
+        install(sys.argv[1:], report=_print_line)
     except InstallError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -19,8 +19,14 @@ from harness.server import Target, end_group, free_port, last_words
 
 SPARE_S = 2
 """Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
-SET_BY_HARNESS = frozenset({"response_times", "users_csv", "os_cloud", "seed", "think_time"})
-STOP_TIMEOUT_S = 30
+SET_BY_HARNESS = frozenset(
+    {
+        *("response_times", "users_csv", "os_cloud", "seed", "think_time", "requests"),
+        *("arrival_rate", "arrival_steps", "arrival_rates", "arrival_process", "max_in_flight", "max_lateness"),
+    }
+)
+STOP_TIMEOUT_S = 65
+"""How long Locust waits for answers at the end: longer than the 60 s after which a request counts as failed."""
 START_AND_STOP_S = 60
 POLL_S = 0.1
 KILL_GRACE_S = 1.0
@@ -46,9 +52,17 @@ def files(run_folder: Path) -> Files:
 
 
 def command(
-    experiment: Experiment, target: Target, output: Files, seed: int, port: Callable[[], int] = free_port
+    experiment: Experiment,
+    target: Target,
+    output: Files,
+    seed: int,
+    declared: frozenset[str],
+    port: Callable[[], int] = free_port,
 ) -> list[str]:
-    """The argv of Locust for one run. Pure but for `port`, which is asked only where worker processes need a master."""
+    """The argv of Locust for one run. `declared`: the locustfile's options; it gets no other of the target's.
+
+    Pure but for `port`, which is asked only where worker processes need a master.
+    """
     load = experiment.load
     options: dict[str, object] = {
         "host": target.url,
@@ -60,7 +74,7 @@ def command(
         "logfile": output.log,
         "response-times": output.response_times,
         "seed": seed,
-        **target.options,
+        **{name: value for name, value in target.options.items() if name.replace("-", "_") in declared},
         **{key.replace("_", "-"): value for key, value in experiment.options.get(experiment.workload, {}).items()},
     }
     if load.processes > 1:
@@ -110,11 +124,19 @@ def expected_s(experiment: Experiment) -> float:
     return experiment.timing.warm_up + (experiment.timing.steady_state or 0.0)
 
 
-@functools.cache
 def own_options(workload: str) -> frozenset[str]:
-    """Names of the options that a locustfile has of its own, with underscores, as an experiment writes them.
+    """Options of a locustfile that an experiment may set, with underscores: those that are not the harness's to set.
 
-    Asked of Locust itself, in a process of its own; without those that are for the harness to set.
+    Raises LoadError where the locustfile cannot be loaded.
+    """
+    return declared_options(workload) - SET_BY_HARNESS
+
+
+@functools.cache
+def declared_options(workload: str) -> frozenset[str]:
+    """Options that a locustfile adds to Locust's, with underscores; asked of Locust itself, in a process of its own.
+
+    Raises LoadError where the locustfile cannot be loaded.
     """
     locustfile = REPOSITORY / "locustfiles" / f"{workload}.py"
     with tempfile.TemporaryDirectory() as empty:
@@ -124,7 +146,7 @@ def own_options(workload: str) -> frozenset[str]:
         )  # fmt: skip
     if asked.returncode != 0:
         raise LoadError(f"{locustfile} cannot be loaded: {asked.stderr.strip().splitlines()[-1]}")
-    return frozenset(asked.stdout.split()) - SET_BY_HARNESS
+    return frozenset(asked.stdout.split())
 
 
 ASK_FOR_OPTIONS = """
@@ -178,6 +200,12 @@ def run(
         finally:
             end_group(locust, KILL_GRACE_S)
     return locust.returncode
+
+
+def check_answered(output: Files) -> None:
+    """Raise LoadError where Locust gave up on requests in flight: the slowest would be missing from its records."""
+    if "Not all users finished" in output.log.read_text(encoding="utf-8", errors="replace"):
+        raise LoadError(f"some requests were still unanswered {STOP_TIMEOUT_S} s after the end of the load")
 
 
 def processes(output: Files) -> list[ProcessRecord]:

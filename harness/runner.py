@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from harness.experiment import Experiment, ExperimentFile
 from harness.load import LoadError
 from harness.plan import plan
 from harness.sampler import Sampler
-from harness.server import Running, ServerError, last_words, running, scratch_folder
+from harness.server import Running, ServerError, last_words, own, running, scratch_folder, wait_until_idle
 from harness.systems import SYSTEMS
 
 TEXT_LIMIT_BYTES = 50_000_000
@@ -149,6 +149,8 @@ def _on_one_server(
                 one = _Run(file, file.at(planned.treatment), planned, folder, up, parameters, first=i == 0)
                 yield one.go(watcher, scratch)
                 up.check()
+                if i + 1 < len(group) and not wait_until_idle(up):
+                    return  # the rest of the group gets a fresh server
     except ServerError as error:
         if not came_up:  # then none of these runs can be done
             for planned in group:
@@ -258,12 +260,16 @@ class _Run:
     def _load(self, partial: Path, scratch: Path, measured: dict[str, Any]) -> None:
         experiment = self.experiment
         pids: dict[str, list[int]] = {"server": self.up.pids, "generator": []}
+
+        def started(pid: int) -> None:
+            pids["generator"].append(pid)
+            own(scratch, [*self.up.pids, pid])
+
         with Sampler(partial / "usage.csv", pids.__getitem__):
             if experiment.load.requests is not None and experiment.timing.warm_up > 0:
-                self._locust(
-                    load.warm_up_pass(experiment), load.files(partial / "warm_up"), scratch, pids["generator"], {}
-                )
-            records = self._locust(experiment, load.files(partial), scratch, pids["generator"], measured)
+                warm_up = load.warm_up_pass(experiment)
+                self._locust(warm_up, load.files(partial / "warm_up"), scratch, started, {})
+            records = self._locust(experiment, load.files(partial), scratch, started, measured)
         measured["locust"]["facts"] = {key: value for record in records for key, value in record.facts.items()}
         if experiment.timing.steady_state is None:
             measured["windows"] = load.budget_windows(records)
@@ -271,19 +277,25 @@ class _Run:
             measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state)
 
     def _locust(
-        self, experiment: Experiment, output: load.Files, scratch: Path, pids: list[int], measured: dict[str, Any]
+        self,
+        experiment: Experiment,
+        output: load.Files,
+        scratch: Path,
+        started: Callable[[int], None],
+        measured: dict[str, Any],
     ) -> list[record.ProcessRecord]:
         """Run Locust once; `measured` gets its command and exit status, whatever happens."""
         seed = experiment.order.seed * 1000 + self.planned.block
-        argv = load.command(experiment, self.up.target, output, seed)
+        argv = load.command(experiment, self.up.target, output, seed, load.declared_options(experiment.workload))
         measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
         home = scratch / "home"
         home.mkdir(exist_ok=True)
         variables = load.environment(self.up.target, load.inherited_environment(), home)
-        status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, pids.append)
+        status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started)
         measured["locust"]["exit_code"] = status
         if status != 0:
             raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
+        load.check_answered(output)
         return load.processes(output)
 
     def _keep_logs(self, partial: Path, offsets: dict[str, int]) -> None:

@@ -28,6 +28,10 @@ KILL_WAIT_S = 2.0
 START_ATTEMPTS = 3
 READY_TIMEOUT_S = 120.0
 POLL_S = 0.1
+IDLE_TIMEOUT_S = 60.0
+IDLE_SAMPLE_S = 0.3
+IDLE_SHARE = 0.1
+"""A server that uses less of a core than this is idle: timers and health checks, no requests."""
 
 
 class ServerError(Exception):
@@ -104,7 +108,7 @@ def scratch_folder() -> Iterator[Path]:
     SCRATCH.mkdir(parents=True, exist_ok=True)
     sweep()
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=SCRATCH))
-    _write_owner(folder, [os.getpid()])
+    own(folder, [])
     try:
         yield folder
     finally:
@@ -152,7 +156,7 @@ def _start(up: Running, folder: Path, ready_timeout_s: float) -> None:
                 process.argv, env=process.environment, cwd=process.log.parent,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        _write_owner(folder, [os.getpid(), *up.pids])
+        own(folder, up.pids)
     while not up.server.is_ready():
         up.check()
         if time.monotonic() - began > ready_timeout_s:
@@ -161,6 +165,31 @@ def _start(up: Running, folder: Path, ready_timeout_s: float) -> None:
         time.sleep(POLL_S)
     up.check()
     up.started_s = time.monotonic() - began
+
+
+def wait_until_idle(up: Running, timeout_s: float = IDLE_TIMEOUT_S) -> bool:
+    """Wait until the server does nothing more for requests of the past. False where it does not come to rest in time.
+
+    What it still works on when the next run begins would be measured there.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        before = _cpu_s(up)
+        time.sleep(IDLE_SAMPLE_S)
+        if _cpu_s(up) - before < IDLE_SHARE * IDLE_SAMPLE_S:
+            return True
+    return False
+
+
+def _cpu_s(up: Running) -> float:
+    used = 0.0
+    for pid in up.pids:
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(pid)
+            for process in (root, *root.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    used += sum(process.cpu_times()[:2])
+    return used
 
 
 def stop(up: Running) -> None:
@@ -235,8 +264,9 @@ def _port_taken(log: Path) -> bool:
         return False
 
 
-def _write_owner(folder: Path, pids: list[int]) -> None:
-    alive = [[pid, psutil.Process(pid).create_time()] for pid in pids if psutil.pid_exists(pid)]
+def own(folder: Path, pids: list[int]) -> None:
+    """Note in a scratch folder that it and these processes are this harness's: sweep() ends what outlives it."""
+    alive = [[pid, psutil.Process(pid).create_time()] for pid in (os.getpid(), *pids) if psutil.pid_exists(pid)]
     (folder / "owner.json").write_text(json.dumps(alive), encoding="utf-8")
 
 

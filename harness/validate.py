@@ -25,6 +25,7 @@ from harness.experiment import (
     sentence,
     shape_problems,
     substitute,
+    treatments,
 )
 from harness.install import REPOSITORY
 from harness.suggestions import did_you_mean, there_is_no
@@ -56,6 +57,7 @@ def read(path: Path, overrides: tuple[str, ...] = ()) -> ExperimentFile:
     known = _factor_paths(parsed.document)
     document = substitute(parsed.document, {path: levels[0] for path, levels in factors.items() if path in known})
     problems = [parsed.problem(keys, message) for keys, message in _problems(document, factors)]
+    problems += _varied_overrides(overrides, factors)
     if problems:
         raise ExperimentError(path, problems)
     return ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document))
@@ -66,9 +68,18 @@ def workloads() -> list[str]:
     return sorted(p.stem for p in LOCUSTFILES.glob("*.py") if not p.name.startswith("_"))
 
 
+def _varied_overrides(overrides: tuple[str, ...], factors: dict[str, list[Level]]) -> Iterator[Problem]:
+    """A --set of what the file varies would change nothing."""
+    for override in overrides:
+        name = override.partition("=")[0]
+        if name in factors:
+            yield Problem(0, f"{name}: the file varies it, so setting it has no effect; set factors.{name} instead")
+
+
 def _problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     yield from _document_problems(document)
     yield from _factor_problems(document, factors)
+    yield from _treatment_problems(document, factors)
     yield from _selection_problems(document, factors)
 
 
@@ -119,6 +130,8 @@ def _server_problems(system: str, document: Document) -> Found:
     chosen = _configuration(document)
     name = _mapping(document, "server").get("configuration")
     if chosen is not None:
+        if lacks := chosen.lacks(SYSTEMS[system].NEEDS_PARAMETERS, SYSTEMS[system].NEEDS_TEMPLATES):
+            yield ("server", "configuration"), f"server.configuration: {system}/{name} lacks {', '.join(lacks)}"
         for parameter, message in chosen.errors(_mapping(document, "server", "parameters")).items():
             yield ("server", "parameters", parameter), f"server.parameters.{message}"
     elif isinstance(name, str):
@@ -171,11 +184,24 @@ def _level_problems(document: Document, path: str, i: int, level: Level) -> Foun
             yield ("factors", path, i), f"factors.{path}: level {level!r}: {message}"
 
 
+def _treatment_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
+    """What is wrong only where levels of several factors meet."""
+    sizes = {
+        path: levels
+        for path, levels in factors.items()
+        if path in ("load.users", "load.max_in_flight", "load.processes")
+    }
+    found = {message for t in treatments(sizes) for _, message in _share_problems(substitute(document, t))}
+    already = {message for _, message in _share_problems(document)}
+    yield from (((("factors", "load.processes"), message)) for message in sorted(found - already))
+
+
 def _document_problems(document: Document) -> Found:
     # What is wrong with factors themselves is said once, by _factor_problems.
     yield from ((keys, message) for keys, message in shape_problems(document) if keys[:1] != ("factors",))
     yield from load_problems(document)
     yield from _existence_problems(document)
+    yield from _share_problems(document)
 
 
 def _factor_paths(document: Document) -> list[str]:
@@ -193,7 +219,7 @@ def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> 
         for path, level in _mapping(document, *keys).items():
             if path not in factors:
                 yield (*keys, path), f"{'.'.join(keys)}: {path} is not a factor{did_you_mean(path, list(factors))}"
-            elif level not in factors[path]:
+            elif not any(_same(level, known) for known in factors[path]):
                 yield (*keys, path), f"{'.'.join(keys)}: {level!r} is not a level of {path}; it has {factors[path]}"
     for path in _mapping(document, "primary", "at"):
         if path in _mapping(document, "baseline"):
@@ -201,6 +227,14 @@ def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> 
     metric = _mapping(document, "primary").get("metric", "throughput")
     if metric not in METRICS:
         yield ("primary", "metric"), f"primary.metric: {there_is_no(metric, METRICS)}"
+
+
+def _same(level: Level, other: Level) -> bool:
+    """Equal as written: 1, 1.0 and true are three levels."""
+    return type(level) is type(other) and level == other
+
+
+def _share_problems(document: Document) -> Found:
     load = _mapping(document, "load")
     slots, processes = load.get("users", load.get("max_in_flight")), load.get("processes", 1)
     if isinstance(slots, int) and isinstance(processes, int) and processes > slots:

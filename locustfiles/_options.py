@@ -65,6 +65,8 @@ def _checked(read: Callable[[str], Any]) -> Callable[[str], str]:
 
 @events.init_command_line_parser.add_listener
 def _add_options(parser: LocustArgumentParser) -> None:
+    # Locust's own default is every interface of the machine, for a page that starts load; --web-host decides.
+    parser.set_defaults(web_host="127.0.0.1")
     parser.add_argument(
         "--think-time",
         type=seconds,

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,8 +106,8 @@ def run_experiment(place: Path, *arguments: str) -> Done:
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """One process against two, at one level of load, once each."""
-    factors = "factors={server.parameters.processes: [1, 2]}"
+    """One process against two, at two levels of load on the same server, once each."""
+    factors = "factors={server.parameters.processes: [1, 2], load.users: [3, 4]}"
     baseline = "baseline={server.parameters.processes: 1}"
     return run_experiment(tmp_path_factory.mktemp("compared"), "--set", factors, "--set", baseline)
 
@@ -164,7 +165,10 @@ def test_counts_equal_those_of_the_servers_request_log(done: Done) -> None:
 
 
 def test_a_run_says_what_it_ran_against(compared: Done, validated: Done) -> None:
-    (_, one), (_, two) = sorted(compared.runs, key=lambda run: run[1].treatment["server.parameters.processes"])
+    one, two = (
+        next(outcome for _, outcome in compared.runs if outcome.treatment["server.parameters.processes"] == n)
+        for n in (1, 2)
+    )
     assert one.server["configuration_sha256"] != two.server["configuration_sha256"]
     assert (one.server["version"], one.locust["facts"]["token_format"]) == ("30.0.0", "fernet")
     [(folder, jws)] = validated.runs
@@ -209,8 +213,8 @@ def test_nothing_is_left_running_and_no_scratch_folder_is_left(done: Done) -> No
 
 def test_the_report_is_printed_and_written(compared: Done) -> None:
     printed = " ".join(compared.text.split())
-    assert "inconclusive: With processes = 2, throughput was" in printed
-    assert "it takes 4 replicates a side" in printed
+    assert "inconclusive: With processes = 2, throughput at users = " in printed
+    assert "replicates a side" in printed
     page = (compared.folder / "report/index.html").read_text()
     assert "cache = dict, and ships with null" in page
     assert json.loads((compared.folder / "report/verdicts.json").read_text())
@@ -233,7 +237,7 @@ def begun(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     process.wait()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_it_within_ten_seconds_and_resume_does_the_rest(
     begun: tuple[subprocess.Popen[str], Path], number: signal.Signals, status: int
 ) -> None:
@@ -248,7 +252,29 @@ def test_a_signal_ends_it_within_ten_seconds_and_resume_does_the_rest(
     assert [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
     assert len(record.run_folders(folder)) == 1
 
-    again = subprocess.run(harness("run", "--resume", folder, "--no-report"), cwd=REPOSITORY, timeout=120, check=False)
+    resume = harness("run", "--resume", os.path.relpath(folder, REPOSITORY), "--no-report")
+    again = subprocess.run(resume, cwd=REPOSITORY, timeout=120, check=False)
     assert again.returncode == 0
     assert [record.read_run(f).number for f in record.run_folders(folder)] == [1, 2]
     assert {p: p.read_bytes() for p in kept} == kept
+
+
+def test_a_killed_run_is_cleared_away_by_the_next_one(begun: tuple[subprocess.Popen[str], Path]) -> None:
+    process, folder = begun
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    resume = harness("run", "--resume", folder, "--no-report")
+    assert subprocess.run(resume, cwd=REPOSITORY, timeout=120, check=False).returncode == 0
+    assert [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_resume_refuses_an_experiment_that_was_edited(compared: Done, tmp_path: Path) -> None:
+    copy = tmp_path / "result"
+    shutil.copytree(compared.folder, copy)
+    text = (copy / "experiment.yml").read_text()
+    (copy / "experiment.yml").write_text(text.replace("users_per_project: 20", "users_per_project: 3"))
+    resume = harness("run", "--resume", copy)
+    done = subprocess.run(resume, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "(other: held_constant)" in done.stderr and "Traceback" not in done.stderr

@@ -22,6 +22,14 @@ class System(Protocol):
     def Dataset(self) -> type[pydantic.BaseModel]:
         """The keys of the experiment's `dataset`."""
 
+    @property
+    def NEEDS_PARAMETERS(self) -> tuple[str, ...]:
+        """Parameters that each configuration of the system must declare."""
+
+    @property
+    def NEEDS_TEMPLATES(self) -> tuple[str, ...]:
+        """Templates that each configuration must have, in its own folder or the system's."""
+
     def prepare(self, parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:
         """Install the system and build its prepared state, unless both exist; return the state's folder."""
 

@@ -28,6 +28,8 @@ from harness.server import Process, Server, ServerError, Target, free_port
 
 PREPARED = install.SERVERS / "prepared"
 REGION = "RegionOne"
+NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds")
+NEEDS_TEMPLATES = ("uwsgi.ini.j2",)
 READY_AGENT = "stackswarm-ready"
 KEY_FOLDERS = ("fernet-keys", "credential-keys", "jws-keys/public", "jws-keys/private")
 PROBE_TIMEOUT_S = 5.0
@@ -67,8 +69,11 @@ def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Repor
             report(f"preparing a Keystone database with {dataset['projects']} projects and {users} users")
             building = folder.with_suffix(".building")
             shutil.rmtree(building, ignore_errors=True)
-            _build(building, environment, parameters, dataset)
-            building.rename(folder)
+            try:
+                _build(building, environment, parameters, dataset)
+                building.rename(folder)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)  # keys and passwords of a preparation that was broken off
     return folder
 
 

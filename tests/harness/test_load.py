@@ -11,12 +11,13 @@ from harness.server import Target
 from harness.validate import read
 
 GOOD = Path(__file__).resolve().parents[2] / "configs/experiments/keystone-processes.yml"
+DECLARED = frozenset({"users_csv", "token_pool"})
 TARGET = Target("http://127.0.0.1:18000", {"OS_PASSWORD": "hidden"}, {"users-csv": "/scratch/users.csv"})
 
 
 def command(*overrides: str) -> list[str]:
     file = read(GOOD, overrides)
-    return load.command(file.at(file.treatments()[0]), TARGET, load.files(Path("/run")), seed=1001, port=lambda: 15001)
+    return load.command(file.at(file.treatments()[0]), TARGET, load.files(Path("/run")), 1001, DECLARED, lambda: 15001)
 
 
 def option(argv: list[str], name: str) -> str | None:
@@ -35,6 +36,7 @@ def option(argv: list[str], name: str) -> str | None:
         ("csv", "/run/locust/locust"),
         ("exit-code-on-error", "0"),
         ("seed", "1001"),
+        ("stop-timeout", "65"),  # longer than the 60 s after which a request counts as failed
         ("processes", None),
     ],
 )
@@ -71,12 +73,28 @@ def test_options_of_a_budget(name: str, value: str) -> None:
 def test_the_pass_before_a_budget_is_the_warm_up_alone() -> None:
     experiment = read(GOOD, (*NO_FACTORS, "load={users: 16, requests: 5000}", "timing={warm_up: 3s}")).experiment
     warm_up = load.warm_up_pass(experiment)
-    argv = load.command(warm_up, TARGET, load.files(Path("/run/warm_up")), seed=1)
+    argv = load.command(warm_up, TARGET, load.files(Path("/run/warm_up")), 1, DECLARED)
     assert (option(argv, "run-time"), option(argv, "requests")) == ("5s", None)
 
 
 def test_no_secret_is_on_the_command_line() -> None:
     assert "hidden" not in " ".join(command())
+
+
+def test_a_locustfile_gets_no_option_that_it_does_not_have() -> None:
+    experiment = read(GOOD).experiment
+    argv = load.command(experiment, TARGET, load.files(Path("/run")), 1, frozenset())
+    assert option(argv, "users-csv") is None
+
+
+def test_a_load_that_ended_with_requests_unanswered_is_no_run(tmp_path: Path) -> None:
+    output = load.files(tmp_path)
+    output.log.parent.mkdir()
+    output.log.write_text("All users spawned\n")
+    load.check_answered(output)
+    output.log.write_text("Not all users finished their tasks & terminated in 65.0 seconds. Stopping them...\n")
+    with pytest.raises(LoadError, match="still unanswered 65 s after"):
+        load.check_answered(output)
 
 
 def test_worker_processes_have_a_master_on_loopback_only() -> None:
@@ -93,7 +111,8 @@ def test_options_of_the_locustfile_are_passed_on() -> None:
 
 
 def test_locust_inherits_nothing_that_would_configure_it() -> None:
-    inherited = {"LOCUST_USERS": "9", "OS_CLOUD": "mine", "OS_PASSWORD": "mine", "PATH": "/bin", "HOME": "/home/me"}
+    foreign = {"LOCUST_USERS": "9", "STACKSWARM_SEED": "9", "OS_CLOUD": "mine", "OS_PASSWORD": "mine"}
+    inherited = {**foreign, "PATH": "/bin", "HOME": "/home/me"}
     variables = load.environment(TARGET, inherited, Path("/empty"))
     assert variables == {"PATH": "/bin", "OS_PASSWORD": "hidden", "HOME": "/empty", "PYTHONUNBUFFERED": "1"}
 

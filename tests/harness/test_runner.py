@@ -48,6 +48,8 @@ class LittleSystem:
     """A system whose server is a real process that does nothing but listen."""
 
     Dataset = keystone.Dataset
+    NEEDS_PARAMETERS = keystone.NEEDS_PARAMETERS
+    NEEDS_TEMPLATES = keystone.NEEDS_TEMPLATES
 
     def __init__(self, journal: Journal, make: Make) -> None:
         self.journal, self.make = journal, make
@@ -93,6 +95,7 @@ def locust(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> dict[int, Calla
         output.response_times.mkdir(parents=True)
         journal.lines.append(f"load users={argv[argv.index('--users') + 1]}")
         (output.csv_prefix.parent / "console.log").write_text("locust saw planted-secret\n")
+        output.log.write_text("All users spawned\n")
         write_process(output)
         return calls.get(next(count), lambda check: 0)(check)
 
@@ -242,6 +245,15 @@ def test_the_experiment_says_what_is_held_constant_and_how_it_differs_from_what_
     assert any("cache = dict, and ships with null" in note for note in described.notes)
     assert any("hash_rounds = 4, and ships with 12" in note for note in described.notes)
     assert not any("token_provider" in note for note in described.notes)
+
+
+def test_a_server_that_is_still_busy_is_replaced_before_the_next_run(
+    tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "wait_until_idle", lambda up: False)
+    file, folder = begin(tmp_path)
+    assert [o.status for o in runner.run(file, folder, journal)] == ["complete"] * 4
+    assert journal.lines.count("server ready") == 4
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,18 @@ with server.scratch_folder() as folder, server.running(make, folder) as up:
         orphan.wait(5)
 
 
+def test_it_is_waited_for_until_it_does_nothing_more() -> None:
+    busy = "import time\nend = time.time() + 1.2\nwhile time.time() < end: pass\ntime.sleep(600)"
+
+    def make(place: Path) -> Server:
+        return Server(Target(""), [process(place, busy)], lambda: True, {}, "1")
+
+    with scratch_folder() as folder, running(make, folder) as up:
+        assert not server.wait_until_idle(up, timeout_s=0.5)
+        assert server.wait_until_idle(up, timeout_s=30)
+        assert psutil.Process(up.pids[0]).cpu_times().user > 0.5
+
+
 def test_a_scratch_folder_is_nobody_elses_business(scratch: Path) -> None:
     with scratch_folder() as folder:
         assert folder.stat().st_mode & 0o777 == 0o700

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from harness import configuration
+from harness.configuration import ConfigurationError
 from harness.experiment import ExperimentError, duration_s, share
 from harness.validate import comparisons, deciding_replicates, read, remarks
 
@@ -115,6 +117,11 @@ def test_a_missing_file_is_one_problem() -> None:
     [
         ("load.requests=100", "load.requests: name either it or timing.steady_state, never both"),
         ("load.processes=5", "load.processes: 5 processes cannot share 4 users"),
+        ("load.users=8", "load.users: the file varies it, so setting it has no effect; set factors.load.users instead"),
+        ("baseline.server.parameters.processes=1.0", "baseline: 1.0 is not a level of server.parameters.processes"),
+        ("baseline.server.parameters.processes=true", "baseline: True is not a level of server.parameters.processes"),
+        ("primary.at.load.users=16.0", "primary.at: 16.0 is not a level of load.users"),
+        ("factors.load.processes=[1, 32]", "load.processes: 32 processes cannot share 16 users"),
         ("load.usres=3", "load.usres: there is no such key; did you mean users?"),
         ("load.users", "'load.users' is not PATH=VALUE"),
         ("load.users=[", "'load.users=[': the value is not YAML"),
@@ -138,6 +145,28 @@ def test_overrides_change_the_experiment_and_are_remembered() -> None:
     assert file.experiment.primary.margin == pytest.approx(0.03)
     assert file.experiment.baseline == {"server.parameters.processes": 2}
     assert file.overrides[0] == "replicates=6"
+
+
+def test_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    file = tmp_path / "deep.yml"
+    file.write_text("[" * 3000)
+    assert problems(file) == [(1, "not YAML that can be read: nested too deeply")]
+
+
+def test_a_configuration_without_what_its_system_needs_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "keystone/bare"
+    folder.mkdir(parents=True)
+    declaration = "about: bare\nparameters: {processes: {about: p, default: 1, values: [1, 2]}}\n"
+    (folder / "configuration.yml").write_text(declaration)
+    monkeypatch.setattr(configuration, "SERVERS_FOLDER", tmp_path)
+    wanted = "keystone/bare lacks the parameter cache, the parameter hash_rounds, the template uwsgi.ini.j2"
+    changes = ("server={system: keystone, configuration: bare, parameters: {processes: 1}}",)
+    assert (0, f"server.configuration: {wanted}") in problems(GOOD, *changes)
+    (folder / "configuration.yml").write_text("about: [")
+    with pytest.raises(ConfigurationError, match=r"bare/configuration\.yml: "):
+        read(GOOD, changes)
 
 
 def test_options_of_the_locustfile_are_known_by_asking_it() -> None:
