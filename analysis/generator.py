@@ -60,8 +60,12 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
             yield {**row, **arrivals, "process": file.name.removesuffix(".health.jsonl"), "phase": ""}
 
 
-def summarize(rows: pd.DataFrame, steady_state: str) -> Health | None:
-    """One run's health over the rows of its steady state; None without any."""
+def summarize(rows: pd.DataFrame, steady_state: str, ends_are_filled: bool = True) -> Health | None:
+    """One run's health over the rows of its steady state; None without any.
+
+    ends_are_filled: false where load began and ended within the window's first and last second, as with a budget. How
+    late the event loop is while users start and processes end says nothing of the requests in between.
+    """
     inside = rows[rows["phase"] == steady_state]
     if inside.empty:
         return None
@@ -76,12 +80,19 @@ def summarize(rows: pd.DataFrame, steady_state: str) -> Health | None:
     ]
     return Health(
         run_queue_share=_highest(_share_of_wall(part, "run_queue_delay_us") for part in processes),
-        loop_lag_p99_us=_highest(_lag_p99_us(part) for _, part in inside.groupby("process")),
+        loop_lag_p99_us=_highest(
+            _lag_p99_us(part) for _, part in (inside if ends_are_filled else _between(inside)).groupby("process")
+        ),
         **totals,
         limit_share=_highest(shares),
         retransmits=_growth(processes, "tcp_retransmits"),
         listen_overflows=_growth(processes, "listen_overflows"),
     )
+
+
+def _between(rows: pd.DataFrame) -> pd.DataFrame:
+    between: pd.DataFrame = rows.loc[(rows["second"] > rows["second"].min()) & (rows["second"] < rows["second"].max())]
+    return between
 
 
 def _with_the_second_before(rows: pd.DataFrame, steady_state: str) -> pd.DataFrame:

@@ -21,7 +21,11 @@ def health_of(case: Case) -> dict[int, Health]:
     """Health by run, of the complete runs that recorded it."""
     rows = case.experiment.health
     complete = set(case.experiment.complete_runs())
-    found = {int(str(run)): generator.summarize(part, STEADY_STATE) for run, part in rows.groupby("run")}
+    runs = case.experiment.runs
+    filled = dict(zip(runs["run"], runs["window_s"] == runs["end_unix_s"] - runs["start_unix_s"], strict=True))
+    found = {
+        int(str(run)): generator.summarize(part, STEADY_STATE, bool(filled[run])) for run, part in rows.groupby("run")
+    }
     return {run: health for run, health in found.items() if health is not None and run in complete}
 
 
