@@ -16,7 +16,8 @@ from analysis.record import ARRIVAL_FIELDS, HEALTH_FIELDS
 
 _ARRIVALS = (*ARRIVAL_FIELDS, "in_flight_max")
 HEALTH_COLUMNS = ("run", "process", "phase", *(f for f in HEALTH_FIELDS if f != "arrivals"), *_ARRIVALS)
-COUNTERS = ("cpu_us", "run_queue_delay_us", "tcp_retransmits", "listen_overflows")
+LEAST_LAGS = 100
+"""Below this many samples a 99th percentile is the largest of them: one hiccup, no lag."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Health:
     """Of the process that waited most for a processor: time it was ready to run and did not, by wall time."""
     loop_lag_p99_us: float | None
     """Of the process whose event loop was latest: the 99th percentile of how late it ran what was due."""
+    loop_lag_mean_us: float | None
+    """Of the process whose event loop was latest on average."""
     offered: int
     started: int
     late: int
@@ -78,11 +81,12 @@ def summarize(rows: pd.DataFrame, steady_state: str, ends_are_filled: bool = Tru
         _limit_share(inside, "open_files", "open_files_limit"),
         _limit_share(inside, "ports_in_use", "ports_limit"),
     ]
+    lag_rows = inside if ends_are_filled else _between(inside)
+    lags_us = [found for _, part in lag_rows.groupby("process") if len(found := _lags_us(part)) >= LEAST_LAGS]
     return Health(
         run_queue_share=_highest(_share_of_wall(part, "run_queue_delay_us") for part in processes),
-        loop_lag_p99_us=_highest(
-            _lag_p99_us(part) for _, part in (inside if ends_are_filled else _between(inside)).groupby("process")
-        ),
+        loop_lag_p99_us=_highest(lag_us[math.ceil(0.99 * len(lag_us)) - 1] for lag_us in lags_us),
+        loop_lag_mean_us=_highest(sum(lag_us) / len(lag_us) for lag_us in lags_us),
         **totals,
         limit_share=_highest(shares),
         retransmits=_growth(processes, "tcp_retransmits"),
@@ -116,9 +120,8 @@ def _growth(processes: list[pd.DataFrame], counter: str) -> int | None:
     return max(known, default=None)
 
 
-def _lag_p99_us(rows: pd.DataFrame) -> float | None:
-    lags = sorted(lag for lags in rows["loop_lag_us"] if isinstance(lags, list) for lag in lags)
-    return float(lags[math.ceil(0.99 * len(lags)) - 1]) if lags else None
+def _lags_us(rows: pd.DataFrame) -> list[int]:
+    return sorted(lag for lags in rows["loop_lag_us"] if isinstance(lags, list) for lag in lags)
 
 
 def _limit_share(rows: pd.DataFrame, used: str, limit: str) -> float | None:

@@ -15,6 +15,8 @@ MOST_LAG_SHARE = 0.05
 LEAST_ACHIEVED = 0.98
 MOST_LATE = 0.01
 MOST_OF_A_LIMIT = 0.9
+TAIL_METRICS = frozenset({"p95", "p99", "max", "service_p95", "service_p99", "service_max"})
+"""Primary metrics that a lag of one request in a hundred is about."""
 
 
 def health_of(case: Case) -> dict[int, Health]:
@@ -40,8 +42,20 @@ def generator_lagging(case: Case) -> Iterator[Finding]:
         f"99th percentile of the lag above {MOST_LAG_US / 1000:.0f} ms and above {MOST_LAG_SHARE:.0%} of the median "
         "response time",
         "Leave the generator a processor of its own, or give the load more processes.",
-        case.severity,
+        case.severity if case.primary.name in TAIL_METRICS else lambda treatment: _lag_severity(case, treatment),
     )
+
+
+def _lag_severity(case: Case, treatment: str) -> Severity:
+    """Severe where the mean lag is more of the median response time than the margin: only then can it turn a verdict
+    about throughput or a typical response time. The tail is another matter: TAIL_METRICS.
+    """
+    for run, health in health_of(case).items():
+        if treatment in case.treatments_of([run]):
+            median_us = case.seen(run).response_times.percentile_us(0.5) or 0.0
+            if (health.loop_lag_mean_us or 0.0) > case.experiment.record.margin * median_us:
+                return case.severity(treatment)
+    return Severity.NOTE
 
 
 def generator_starved(case: Case) -> Iterator[Finding]:
