@@ -145,12 +145,16 @@ class HttpClient:
         self._read_timeout_s = read_timeout_s
         self._wire: Wire | None = None
         self._last_used = 0.0
+        self._busy = False
 
     def exchange(self, request: Request) -> Response:
         """Send the request once, and read the answer. Failures are in the response, in a few fixed words.
 
-        Only what kills the greenlet is raised; the connection is closed then.
+        Only what kills the greenlet is raised; the connection is closed then. RuntimeError: another greenlet is at it.
         """
+        if self._busy:
+            raise RuntimeError("one exchange at a time: give each greenlet a client of its own")
+        self._busy = True
         started = perf_counter()
         response = Response(request.method == "HEAD", started)
         try:
@@ -164,6 +168,8 @@ class HttpClient:
         except BaseException:
             self.close()
             raise
+        finally:
+            self._busy = False
         if request.close or not response.reusable:
             self.close()
         return response

@@ -288,6 +288,16 @@ def test_users_do_not_wait_for_each_other() -> None:
             client.close()
 
 
+def test_two_users_of_one_client_are_told_apart_from_one() -> None:
+    with pair(Answer(after_s=0.3, body=b"ok")) as p:
+        job = gevent.spawn(p.ask)
+        gevent.sleep(0.1)
+        with pytest.raises(RuntimeError, match="one exchange at a time"):
+            p.ask()
+        assert job.get(timeout=PATIENT_S) == (200, b"ok", None)
+        assert len(p.connections) == 1
+
+
 def test_a_killed_user_leaves_no_half_read_answer() -> None:
     with pair(lambda request: Answer(after_s=0.3, body=b"%d" % request.number)) as p:
         job = gevent.spawn(p.ask)
