@@ -287,9 +287,9 @@ def _apply() -> None:
     _replace(User, "stop", no_request_before_the_end(User.stop))
     _replace(ConnectionPool, "_is_socket_alive", is_socket_alive)
     _replace(http_client, "_may_retry_after_send_error", never_send_twice)
-    _replace(locust.runners, "inspect", CheapInspect())
     for name in ("save_stats_json", "print_stats_json"):
         _replace(stats, name, without_reset(getattr(stats, name)))
+    _replace(locust.runners, "inspect", CheapInspect())
 
 
 def _replace(owner: Any, name: str, value: Any) -> None:
