@@ -9,12 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.timed_server import Logged, timed_server
+from tests.timed_server import Logged, TimedServer, timed_server
 
 LOCUSTFILES = Path(__file__).resolve().parent.parent / "locustfiles"
 PROBE = Path(__file__).resolve().parent / "probe.py"
@@ -35,11 +36,23 @@ class Run:
     """What benchmarks/probe.py saw; empty for other locustfiles."""
     rows: list[dict[str, str]]
     health: list[dict[str, Any]]
+    record: dict[str, Any]
+    """What the process says of itself: totals of its arrivals, for one."""
     server_log: list[Logged]
 
 
-def locust(locustfile: Path, seconds: int, load: Sequence[str], service: Sequence[str] = (), **variables: str) -> Run:
-    """One process of Locust against a server of its own; raises CalledProcessError where it does not end with 0."""
+def locust(
+    locustfile: Path,
+    seconds: int,
+    load: Sequence[str],
+    service: Sequence[str] = (),
+    meanwhile: Callable[[TimedServer, Path], None] = lambda server, recorded: None,
+    **variables: str,
+) -> Run:
+    """One process of Locust against a server of its own; raises CalledProcessError where it does not end with 0.
+
+    `meanwhile` gets the server and the folder of the recording, in a thread, when Locust is being started.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         own = {"PROBE_FILE": f"{name}/probe.json", "HOME": name, "PYTHONPATH": str(LOCUSTFILES)}
@@ -47,6 +60,8 @@ def locust(locustfile: Path, seconds: int, load: Sequence[str], service: Sequenc
             command = [sys.executable, "-m", "locust", "-f", str(locustfile), "-H", server.url, "--headless"]
             command += ["--only-summary", "-t", f"{seconds}s", "--response-times", f"{name}/recorded", *load]
             environment = {**os.environ, **CREDENTIAL, **own, **variables}
+            beside = threading.Thread(target=meanwhile, args=(server, folder / "recorded"))
+            beside.start()
             subprocess.run(
                 command,
                 cwd=name,
@@ -56,6 +71,7 @@ def locust(locustfile: Path, seconds: int, load: Sequence[str], service: Sequenc
                 timeout=120,
                 check=True,
             )
+            beside.join()
         return _read(folder, server.log())
 
 
@@ -64,7 +80,8 @@ def _read(folder: Path, server_log: list[Logged]) -> Run:
         rows = list(csv.DictReader(file))
     health = [json.loads(line) for line in (folder / "recorded" / "local.health.jsonl").read_text().splitlines()]
     probe = folder / "probe.json"
-    return Run(json.loads(probe.read_text()) if probe.exists() else {}, rows, health, server_log)
+    record = json.loads((folder / "recorded" / "local.json").read_text())
+    return Run(json.loads(probe.read_text()) if probe.exists() else {}, rows, health, record, server_log)
 
 
 def recorded(run: Run, clock: str, name: str = "") -> list[float]:

@@ -68,15 +68,19 @@ class Histograms:
             return
         endpoint = self._endpoints.get((request_type, name)) or self._new_endpoint(request_type, name)
         outcome = "success" if exception is None else self._failure(exception)
+        second = int(self._clock())
+        response_us = bucket_us(int(response_time * 1000 + 0.5))
         if service_time is None:  # the closed model: a request starts when it is meant to, and the two are one number
-            self.add(endpoint, outcome, "both", int(response_time * 1000 + 0.5))
+            self._count((second, endpoint, outcome, "both", response_us))
             return
-        self.add(endpoint, outcome, "response", int(response_time * 1000 + 0.5))
-        self.add(endpoint, outcome, "service", int(service_time * 1000 + 0.5))
+        self._count((second, endpoint, outcome, "response", response_us))
+        self._count((second, endpoint, outcome, "service", bucket_us(int(service_time * 1000 + 0.5))))
 
     def add(self, endpoint: str, outcome: str, clock: str, value_us: int) -> None:
         """Count one response that is complete now; `clock` is "response", "service", or "both" where they coincide."""
-        key = (int(self._clock()), endpoint, outcome, clock, bucket_us(value_us))
+        self._count((int(self._clock()), endpoint, outcome, clock, bucket_us(value_us)))
+
+    def _count(self, key: Key) -> None:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def take(self, before_second: int | None = None) -> list[tuple[Any, ...]]:

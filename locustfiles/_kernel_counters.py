@@ -55,12 +55,12 @@ def ephemeral_ports(proc: Path = PROC) -> int | None:
 
 def ports_in_use(targets: Iterable[Address], proc: Path = PROC) -> int | None:
     """Local ports taken by connections to `targets`, by all processes here, those still closing (TIME_WAIT) too."""
-    wanted = {name for address in targets for name in _names(address)}
     tables = [_text(proc / "net" / table) for table in ("tcp", "tcp6")]
+    wanted = [name for address in targets for name in _names(address)]
     if not wanted or not any(tables):
         return None
-    rows = (row.split(None, 3) for table in tables for row in table.splitlines())
-    return sum(len(row) > 2 and row[2] in wanted for row in rows)
+    # A row begins "  0: LOCAL REMOTE 01 …". Counting is much faster than splitting each of what may be 30000 rows.
+    return sum(table.count(f" {name} ") - table.count(f": {name} ") for table in tables for name in wanted)
 
 
 def addresses_of(host: str, port: int) -> list[Address]:

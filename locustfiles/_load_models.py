@@ -119,6 +119,9 @@ def _check_together(load: Load, given: dict[str, Any], environment: Environment)
         raise NotReady("--think-time belongs to the closed model: in the open one the arrival rate says when.")
     elif environment.shape_class is not None:
         raise NotReady("A LoadTestShape changes the number of users; the open model's rate needs --arrival-steps.")
+    elif len(environment.user_classes) > 1:  # which of them an arrival is for would be up to who happens to be free
+        names = ", ".join(user_class.__name__ for user_class in environment.user_classes)
+        raise NotReady(f"The open model takes one workload at a time. Name one of {names} at the command's end.")
 
 
 def _flag(name: str) -> str:

@@ -190,6 +190,8 @@ class OpenModel:
     def _take(self) -> float | None:
         taken, self._next = self._next, next(self._handed_out, None)
         self._cut()
+        if taken is not None:  # little by little: a whole second's at once would make somebody late
+            self._count_offered(taken)
         return taken
 
     def _cut(self) -> None:

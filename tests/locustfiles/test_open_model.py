@@ -219,6 +219,7 @@ BAD = {
     "no rate": (["--max-in-flight", "9"], "--max-in-flight belongs to the open model"),
     "lateness": (["--arrival-rate", "1", "--max-lateness", "-1"], "is not a number of seconds"),
     "requests": (["--requests", "0"], "'0' is not a whole number from 1 up"),
+    "both": (["-f", "../both.py", "--arrival-rate", "1"], "Name one of KeystoneAuth, KeystoneValidate"),
     "shape": (["-f", "../shape.py", "--arrival-rate", "1"], "A LoadTestShape changes the number of users"),
 }
 
@@ -226,12 +227,15 @@ BAD = {
 def test_what_makes_no_sense_is_one_message_before_any_load(locust: Locust, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("seconds,rate_rps\nx,1\n")
     (tmp_path / "shape.py").write_text(SHAPE)
+    (tmp_path / "both.py").write_text(
+        "from keystone_auth import KeystoneAuth\nfrom keystone_validate import KeystoneValidate\n"
+    )
     with timed_server(tmp_path) as server:
         cases = {}
         for name, (arguments, _) in BAD.items():
-            locustfile = tmp_path / "shape.py" if "-f" in arguments else AUTH
             (tmp_path / name).mkdir()
             locust.folder = tmp_path / name
+            locustfile = locust.folder / arguments[1] if "-f" in arguments else AUTH
             given = arguments[2:] if "-f" in arguments else arguments
             cases[name] = locust.start(locustfile, *RECORDED, "-H", server.url, *given, **OS_VARIABLES)
         for name, process in cases.items():
