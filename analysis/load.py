@@ -71,6 +71,15 @@ class Oddity:
     """False for what an interrupted writer leaves, a last line without its end."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Repeated:
+    """An attempt at a planned run that failed, and after which `--resume` did the run again."""
+
+    run: int
+    folder: str
+    reason: str
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
     """One experiment folder (or a set of imported summaries) in memory."""
@@ -87,6 +96,7 @@ class Experiment:
     oddities: tuple[Oddity, ...] = ()
     imported: bool = False
     """True for another tool's summaries: one number each, without histograms, windows or replicates."""
+    repeated: tuple[Repeated, ...] = ()
 
     @property
     def treatments(self) -> dict[str, Treatment]:
@@ -107,7 +117,7 @@ def load_experiment(folder: Path) -> Experiment:
     """
     record = _read_plan(folder)
     oddities: list[Oddity] = []
-    found = _read_runs(folder, record, oddities)
+    found, repeated = _read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}
     parts = [
         _read_measurements(path, run, oddities)
@@ -125,6 +135,7 @@ def load_experiment(folder: Path) -> Experiment:
         totals=pd.DataFrame([p[3] for p in parts], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
         reported=empty_frame(REPORTED_COLUMNS),
         oddities=tuple(oddities),
+        repeated=tuple(repeated),
     )
 
 
@@ -177,18 +188,56 @@ def treatments(record: ExperimentRecord) -> dict[str, Treatment]:
 Found = dict[int, tuple[Path, RunRecord | RecordError]]
 
 
-def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -> Found:
-    found: Found = {}
+def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -> tuple[Found, list[Repeated]]:
+    """The one folder that counts of each run, and the failed attempts that --resume repeated."""
     by_folder = {Path(planned.folder).name: planned.number for planned in record.plan}
-    planned_numbers = set(by_folder.values())
+    folder_of = {number: name for name, number in by_folder.items()}
+    candidates: dict[int, list[tuple[Path, RunRecord | RecordError]]] = {}
     for path in run_folders(folder):
         run = _read_one_run(path)
-        number = run.number if isinstance(run, RunRecord) else by_folder.get(path.name, _leading_number(path.name))
-        if number not in planned_numbers or number in found:
+        planned = by_folder.get(_planned_name(path), _leading_number(path.name))
+        number = run.number if isinstance(run, RunRecord) else planned
+        if number is None or number not in folder_of:
             oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
             continue
-        found[number] = (path, run)
-    return found
+        candidates.setdefault(number, []).append((path, run))
+    found: Found = {}
+    repeated: list[Repeated] = []
+    for number, rows in candidates.items():
+        attempts = [row for row in rows if _planned_name(row[0]) == folder_of[number]] or rows[:1]
+        attempts.sort(key=lambda row: _attempt(row[0]))
+        complete = [row for row in attempts if _is_complete(row[1])]
+        # The first that is complete: which of several measurements counts is never a matter of choice.
+        found[number] = (complete or attempts[-1:])[0]
+        for path, run in rows:
+            if path == found[number][0]:
+                continue
+            if (path, run) in attempts and not _is_complete(run):
+                repeated.append(Repeated(number, path.name, _reason(folder, run)))
+            else:
+                oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
+    oddities.sort(key=lambda oddity: oddity.file)
+    return found, repeated
+
+
+def _planned_name(path: Path) -> str:
+    """Name of the planned folder, without the "+2" of a repeated attempt."""
+    return path.name.split("+")[0]
+
+
+def _attempt(path: Path) -> int:
+    number = path.name.partition("+")[2]
+    return int(number) if re.fullmatch("[0-9]{1,9}", number) else 1
+
+
+def _is_complete(run: RunRecord | RecordError) -> bool:
+    return isinstance(run, RunRecord) and run.status == COMPLETE
+
+
+def _reason(folder: Path, run: RunRecord | RecordError) -> str:
+    if isinstance(run, RecordError):
+        return str(run).replace(str(folder) + "/", "")
+    return run.reason or "no reason recorded"
 
 
 def _read_one_run(path: Path) -> RunRecord | RecordError:
@@ -229,7 +278,7 @@ def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | R
     path, run = found
     row["folder"] = path.name
     if isinstance(run, RecordError):
-        return row | {"status": FAILED, "reason": str(run).replace(str(folder) + "/", "")}
+        return row | {"status": FAILED, "reason": _reason(folder, run)}
     if pairing.key(run.treatment) != row["treatment"]:
         return row | {"status": FAILED, "reason": "its treatment is not the planned one"}
     window = run.windows.get(STEADY_STATE)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import comparability, compare, intervals, metrics
+from analysis import comparability, compare, intervals, metrics, run_findings
 from analysis.compare import Verdict
 from analysis.findings import Case, Finding, Severity
 from analysis.load import COMPLETE
@@ -284,6 +284,7 @@ CHECKS: tuple[Check, ...] = (
     configuration_differs,
     few_replicates,
     few_samples,
+    run_findings.runs_repeated,
 )
 """The closed list. Each function's name is the name of its findings."""
 
