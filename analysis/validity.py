@@ -285,6 +285,7 @@ CHECKS: tuple[Check, ...] = (
     few_replicates,
     few_samples,
     run_findings.runs_repeated,
+    run_findings.littles_law,
 )
 """The closed list. Each function's name is the name of its findings."""
 

@@ -7,9 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from analysis import decide, load
 from analysis.compare import Verdict
 from analysis.findings import Severity
+from tests.analysis import synthetic
+from tests.analysis.synthetic import PROCESSES, USERS
 from tests.analysis.test_validity import analyse, found, run_folder
 
 Make = Callable[..., Path]
@@ -63,3 +67,62 @@ def test_where_all_attempts_failed_the_last_ones_reason_is_told(small_copy: Path
     experiment = load.load_experiment(small_copy)
     assert "second" in set(experiment.runs["reason"])
     assert [r.reason for r in experiment.repeated] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("response_s", "think_s", "lost", "severity"),
+    [
+        (0.05, 0.0, 0, None),
+        (0.5, 0.0, 0, None),
+        (0.1, 0.4, 0, None),
+        (1.0, 0.0, 0, None),  # a third of the window
+        (0.05, 0.0, 3, Severity.SEVERE),  # three of sixteen users hang for the whole run
+        (2.0, 0.0, 0, Severity.SEVERE),
+        (7.0, 0.0, 0, Severity.SEVERE),  # longer than steady state, so only a part of the users is ever heard of
+    ],
+)
+def test_littles_law(make: Make, response_s: float, think_s: float, lost: int, severity: Severity | None) -> None:
+    folder = make(factors={PROCESSES: [1, 2], USERS: [16]}, replicates=1)
+    for run in (folder / "runs").iterdir():
+        synthetic.write_closed_loop(run, 16, response_s, think_s, lost)
+    analysis = analyse(folder)
+    severities = [f.severity for f in analysis.findings if f.name == "littles_law"]
+    assert severities == ([severity] if severity else [])
+    if severity:
+        finding = found(analysis, "littles_law")
+        assert "16 users, but X × R = " in finding.evidence[0]
+        assert len(finding.evidence) == 2
+        assert ("timing.steady_state" in finding.next_action) is (not lost)
+
+
+def test_littles_law_is_a_note_where_no_verdict_rests_on_it(demo_copy: Path) -> None:
+    synthetic.write_closed_loop(run_folder(demo_copy, processes=1, users=4), 4, 2.0)
+    assert found(analyse(demo_copy), "littles_law").severity is Severity.NOTE
+
+
+def test_littles_law_leaves_locusts_own_time_between_fast_responses_a_note(make: Make) -> None:
+    folder = make(factors={PROCESSES: [1, 2], USERS: [16]}, replicates=1)
+    for run in (folder / "runs").iterdir():
+        synthetic.write_closed_loop(run, 2, 0.005, 0.0015)
+        data = json.loads((run / "run.json").read_text("utf-8"))
+        change(run, load=data["load"] | {"think_time": 0.0})
+    assert found(analyse(folder), "littles_law").severity is Severity.NOTE
+
+
+def test_littles_law_counts_failures_too(make: Make) -> None:
+    folder = make(factors={PROCESSES: [1, 2], USERS: [16]}, replicates=1)
+    for run in (folder / "runs").iterdir():
+        synthetic.write_closed_loop(run, 16, 0.05)
+        path = run / "response_times" / "worker-0.csv"
+        path.write_text(path.read_text("utf-8").replace("success", "503 Service Unavailable"), encoding="utf-8")
+    assert "littles_law" not in names(analyse(folder))
+
+
+@pytest.mark.parametrize(
+    "load", [{"users": "many"}, {"users": True}, {"users": -1}, {"think_time": None}, {"model": 3}]
+)
+def test_littles_law_says_nothing_of_a_load_it_cannot_read(small_copy: Path, load: dict[str, object]) -> None:
+    for run in (small_copy / "runs").iterdir():
+        data = json.loads((run / "run.json").read_text("utf-8"))
+        change(run, load=data["load"] | {"users": 4000} | load)
+    assert "littles_law" not in names(analyse(small_copy))
