@@ -286,6 +286,9 @@ CHECKS: tuple[Check, ...] = (
     few_samples,
     run_findings.runs_repeated,
     run_findings.littles_law,
+    run_findings.window_differs,
+    run_findings.server_restarted,
+    run_findings.noise_above_margin,
 )
 """The closed list. Each function's name is the name of its findings."""
 
