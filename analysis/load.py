@@ -242,11 +242,20 @@ def _reason(folder: Path, run: RunRecord | RecordError) -> str:
 
 def _read_one_run(path: Path) -> RunRecord | RecordError:
     try:
-        return _checked(read_run(path), path / RUN_FILE)
+        return _failed_if_files_are_missing(path, _checked(read_run(path), path / RUN_FILE))
     except RecordError as error:
         return error
     except (AttributeError, TypeError) as error:
         return RecordError(f"{path}: run.json is not a run's record ({error}).")
+
+
+def _failed_if_files_are_missing(path: Path, run: RunRecord) -> RunRecord:
+    """A process's histogram that is listed and not there took its responses with it: the run's numbers are too low."""
+    lost = [str(name) for name in _listed(run, "response_times") or [] if not (path / str(name)).exists()]
+    if run.status != COMPLETE or not lost:
+        return run
+    reason = f"{', '.join(lost)}: listed in run.json, but not there; remove the run's folder to repeat it"
+    return dataclasses.replace(run, status=FAILED, reason=reason)
 
 
 def _leading_number(name: str) -> int | None:
@@ -314,11 +323,17 @@ def _read_measurements(
 
 
 def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:
-    """Files of one role of a run, as run.json lists them, else those that match `pattern`; only such as exist."""
+    """Files of one role of a run, as run.json lists them, else those that match `pattern`; each that exists, once."""
+    listed = _listed(run, role)
+    files = [path / str(name) for name in listed] if listed is not None else sorted(path.glob(pattern))
+    inner = [g for f in files for g in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if g.is_file()]
+    return list({f.resolve(): f for f in inner}.values())
+
+
+def _listed(run: RunRecord, role: str) -> list[Any] | None:
     listed = run.files.get(role)
     names = [listed] if isinstance(listed, str) else listed
-    files = [path / str(name) for name in names] if isinstance(names, list) else sorted(path.glob(pattern))
-    return [inner for f in files for inner in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if inner.is_file()]
+    return names if isinstance(names, list) else None
 
 
 def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:

@@ -177,3 +177,18 @@ def test_a_missing_usage_file_leaves_usage_missing(small_copy: Path) -> None:
 def test_endpoint_names_are_kept_as_they_are(make: Callable[..., Path], endpoint: str) -> None:
     experiment = load.load_experiment(make(endpoints=(endpoint,), replicates=1))
     assert set(experiment.timeline["endpoint"]) == {endpoint}
+
+
+def test_a_listed_file_of_response_times_that_is_missing_fails_the_run(small_copy: Path) -> None:
+    (first_run(small_copy) / "response_times" / "worker-1.csv").unlink()
+    word, reason = status(load.load_experiment(small_copy))
+    assert word == "failed"
+    assert reason and reason.startswith("response_times/worker-1.csv: listed in run.json, but not there")
+
+
+def test_a_file_that_is_listed_twice_is_counted_once(small_copy: Path, small: Path) -> None:
+    names = ["response_times/worker-0.csv", "response_times/worker-1.csv", "./response_times/worker-0.csv"]
+    edit_run(small_copy, files={"response_times": [*names, *names, "response_times"], "usage": ["usage.csv"] * 2})
+    experiment, sound = load.load_experiment(small_copy), load.load_experiment(small)
+    assert total(experiment) == total(sound)
+    assert len(experiment.usage) == len(sound.usage)
