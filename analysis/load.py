@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import pydantic
 
@@ -37,6 +38,7 @@ from analysis.record import (
     RecordError,
     RunRecord,
     Treatment,
+    Window,
     read_experiment,
     read_run,
     run_folders,
@@ -51,6 +53,10 @@ HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us"
 TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count")
 TOTALS_COLUMNS = ("run", "recorded", "locust")
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
+
+LARGEST_NUMBER = 2**53
+"""No count, time or size here is larger; up to it whole numbers are exact as floats, and sums stay within 64 bits."""
+LONGEST_WINDOW_S = 366 * 86_400
 
 _NUMBERS = {
     "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
@@ -119,16 +125,18 @@ def load_experiment(folder: Path) -> Experiment:
     oddities: list[Oddity] = []
     found, repeated = _read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}
+    runs = _runs_frame(folder, record, found)
+    counted = set(runs.loc[runs["status"] == COMPLETE, "run"])
     parts = [
         _read_measurements(path, run, oddities)
-        for path, run in found.values()
-        if isinstance(run, RunRecord) and run.status == COMPLETE
+        for number, (path, run) in found.items()
+        if isinstance(run, RunRecord) and number in counted
     ]
     return Experiment(
         folder=folder,
         record=record,
         records=records,
-        runs=_runs_frame(folder, record, found),
+        runs=runs,
         response_times=_concat([p[0] for p in parts], HISTOGRAM_COLUMNS),
         timeline=_concat([p[1] for p in parts], TIMELINE_COLUMNS),
         usage=_concat([p[2] for p in parts], ("run", *USAGE_COLUMNS)),
@@ -293,8 +301,14 @@ def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | R
     window = run.windows.get(STEADY_STATE)
     if run.status == COMPLETE and (window is None or window.length_s <= 0):
         return row | {"status": FAILED, "reason": "complete, but without a steady-state window"}
+    if not all(_is_possible(w) for w in run.windows.values()):
+        return row | {"status": FAILED, "reason": "its windows are no possible times; run.json is damaged"}
     times = {"start_unix_s": window.start_unix_s, "end_unix_s": window.end_unix_s} if window else {}
     return row | times | {"status": run.status if run.status == COMPLETE else FAILED, "reason": run.reason}
+
+
+def _is_possible(window: Window) -> bool:
+    return 0 <= window.start_unix_s <= window.end_unix_s <= LARGEST_NUMBER and window.length_s <= LONGEST_WINDOW_S
 
 
 # --- what was measured in a run ------------------------------------------------------------------------------------
@@ -363,12 +377,13 @@ def _locust_total(files: list[Path]) -> float | None:
     for path in files:
         if not path.name.endswith("_stats.csv"):
             continue
-        with path.open(newline="", encoding="utf-8", errors="replace") as stream:
-            rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
         try:
-            return float(rows[-1]["Request Count"]) if rows else None
-        except (KeyError, ValueError, TypeError):
+            with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+                rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
+            total = float(rows[-1]["Request Count"]) if rows else -1.0
+        except (KeyError, ValueError, TypeError, OSError, csv.Error):
             return None
+        return total if 0 <= total <= LARGEST_NUMBER else None
     return None
 
 
@@ -389,12 +404,16 @@ def _read_table(path: Path, columns: tuple[str, ...], run: int, folder: Path, od
     numbers = {column: kind for column, kind in _NUMBERS.items() if column in columns}
     kinds = {column: numbers.get(column, "str") for column in columns}
     try:
-        rows = pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False)[list(columns)]
+        with np.errstate(invalid="ignore"):  # a number that no integer holds is found implausible below
+            rows = pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False)[list(columns)]
         if not _plausible(rows).all():
-            raise ValueError("a negative or infinite number")
-    except (ValueError, KeyError) as error:
+            raise ValueError("a number below zero or beyond 2^53")
+    except (ValueError, KeyError, OverflowError) as error:
         rows, lost = _read_damaged(text, columns, numbers)
         oddities.append(Oddity(run, name, f"{lost} ({_first_line(error)})", True))
+    if "count" in rows and rows["count"].astype(float).sum() > LARGEST_NUMBER:
+        oddities.append(Oddity(run, name, "counts that add up to more than 2^53; left out as a whole", True))
+        return empty_frame(columns)
     return rows
 
 
@@ -406,7 +425,10 @@ def _read_damaged(text: str, columns: tuple[str, ...], numbers: dict[str, str]) 
         raw = pd.DataFrame(list(reader), columns=[*columns, "surplus"])
     except (csv.Error, ValueError):
         return empty_frame(columns), f"not a table of {', '.join(columns)}; left out as a whole"
-    converted = {column: pd.to_numeric(raw[column], errors="coerce") for column in numbers}
+    converted = {column: raw[column].map(_parsed).astype(float) for column in numbers}
+    for column, kind in numbers.items():
+        if kind == "int64":
+            converted[column] = converted[column].where(converted[column] % 1 == 0)
     whole = pd.DataFrame(converted).notna().all(axis=1) & raw[list(columns)].notna().all(axis=1) & raw["surplus"].isna()
     whole &= _plausible(pd.DataFrame(converted))
     rows = raw.assign(**converted)[list(columns)][whole].astype(dict(numbers))
@@ -415,7 +437,14 @@ def _read_damaged(text: str, columns: tuple[str, ...], numbers: dict[str, str]) 
 
 def _plausible(rows: pd.DataFrame) -> pd.Series[bool]:
     numbers = rows.select_dtypes("number").to_numpy(dtype=float)
-    return pd.Series(((numbers >= 0) & (numbers < float("inf"))).all(axis=1), index=rows.index)
+    return pd.Series(((numbers >= 0) & (numbers <= LARGEST_NUMBER)).all(axis=1), index=rows.index)
+
+
+def _parsed(text: object) -> float:
+    try:
+        return float(str(text))
+    except ValueError:
+        return float("nan")
 
 
 def _first_line(error: Exception) -> str:
