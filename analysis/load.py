@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import pydantic
 
@@ -38,6 +39,7 @@ from analysis.record import (
     RecordError,
     RunRecord,
     Treatment,
+    Window,
     read_experiment,
     read_run,
     run_folders,
@@ -52,6 +54,10 @@ HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us"
 TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count")
 TOTALS_COLUMNS = ("run", "recorded", "locust")
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
+
+LARGEST_NUMBER = 2**53
+"""No count, time or size here is larger; up to it whole numbers are exact as floats, and sums stay within 64 bits."""
+LONGEST_WINDOW_S = 366 * 86_400
 
 _NUMBERS = {
     "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
@@ -72,6 +78,15 @@ class Oddity:
     """False for what an interrupted writer leaves, a last line without its end."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Repeated:
+    """An attempt at a planned run that failed, and after which `--resume` did the run again."""
+
+    run: int
+    folder: str
+    reason: str
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
     """One experiment folder (or a set of imported summaries) in memory."""
@@ -90,6 +105,7 @@ class Experiment:
     oddities: tuple[Oddity, ...] = ()
     imported: bool = False
     """True for another tool's summaries: one number each, without histograms, windows or replicates."""
+    repeated: tuple[Repeated, ...] = ()
 
     @property
     def treatments(self) -> dict[str, Treatment]:
@@ -110,18 +126,20 @@ def load_experiment(folder: Path) -> Experiment:
     """
     record = _read_plan(folder)
     oddities: list[Oddity] = []
-    found = _read_runs(folder, record, oddities)
+    found, repeated = _read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}
+    runs = _runs_frame(folder, record, found)
+    counted = set(runs.loc[runs["status"] == COMPLETE, "run"])
     parts = [
         _read_measurements(path, run, oddities)
-        for path, run in found.values()
-        if isinstance(run, RunRecord) and run.status == COMPLETE
+        for number, (path, run) in found.items()
+        if isinstance(run, RunRecord) and number in counted
     ]
     return Experiment(
         folder=folder,
         record=record,
         records=records,
-        runs=_runs_frame(folder, record, found),
+        runs=runs,
         response_times=_concat([p[0] for p in parts], HISTOGRAM_COLUMNS),
         timeline=_concat([p[1] for p in parts], TIMELINE_COLUMNS),
         usage=_concat([p[2] for p in parts], ("run", *USAGE_COLUMNS)),
@@ -129,6 +147,7 @@ def load_experiment(folder: Path) -> Experiment:
         totals=pd.DataFrame([p[3] for p in parts], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
         reported=empty_frame(REPORTED_COLUMNS),
         oddities=tuple(oddities),
+        repeated=tuple(repeated),
     )
 
 
@@ -181,27 +200,74 @@ def treatments(record: ExperimentRecord) -> dict[str, Treatment]:
 Found = dict[int, tuple[Path, RunRecord | RecordError]]
 
 
-def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -> Found:
-    found: Found = {}
+def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -> tuple[Found, list[Repeated]]:
+    """The one folder that counts of each run, and the failed attempts that --resume repeated."""
     by_folder = {Path(planned.folder).name: planned.number for planned in record.plan}
-    planned_numbers = set(by_folder.values())
+    folder_of = {number: name for name, number in by_folder.items()}
+    candidates: dict[int, list[tuple[Path, RunRecord | RecordError]]] = {}
     for path in run_folders(folder):
         run = _read_one_run(path)
-        number = run.number if isinstance(run, RunRecord) else by_folder.get(path.name, _leading_number(path.name))
-        if number not in planned_numbers or number in found:
+        planned = by_folder.get(_planned_name(path), _leading_number(path.name))
+        number = run.number if isinstance(run, RunRecord) else planned
+        if number is None or number not in folder_of:
             oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
             continue
-        found[number] = (path, run)
-    return found
+        candidates.setdefault(number, []).append((path, run))
+    found: Found = {}
+    repeated: list[Repeated] = []
+    for number, rows in candidates.items():
+        attempts = [row for row in rows if _planned_name(row[0]) == folder_of[number]] or rows[:1]
+        attempts.sort(key=lambda row: _attempt(row[0]))
+        complete = [row for row in attempts if _is_complete(row[1])]
+        # The first that is complete: which of several measurements counts is never a matter of choice.
+        found[number] = (complete or attempts[-1:])[0]
+        for path, run in rows:
+            if path == found[number][0]:
+                continue
+            if (path, run) in attempts and not _is_complete(run):
+                repeated.append(Repeated(number, path.name, _reason(folder, run)))
+            else:
+                oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
+    oddities.sort(key=lambda oddity: oddity.file)
+    return found, repeated
+
+
+def _planned_name(path: Path) -> str:
+    """Name of the planned folder, without the "+2" of a repeated attempt."""
+    return path.name.split("+")[0]
+
+
+def _attempt(path: Path) -> int:
+    number = path.name.partition("+")[2]
+    return int(number) if re.fullmatch("[0-9]{1,9}", number) else 1
+
+
+def _is_complete(run: RunRecord | RecordError) -> bool:
+    return isinstance(run, RunRecord) and run.status == COMPLETE
+
+
+def _reason(folder: Path, run: RunRecord | RecordError) -> str:
+    if isinstance(run, RecordError):
+        return str(run).replace(str(folder) + "/", "")
+    return run.reason or "no reason recorded"
 
 
 def _read_one_run(path: Path) -> RunRecord | RecordError:
     try:
-        return _checked(read_run(path), path / RUN_FILE)
+        return _failed_if_files_are_missing(path, _checked(read_run(path), path / RUN_FILE))
     except RecordError as error:
         return error
     except (AttributeError, TypeError) as error:
         return RecordError(f"{path}: run.json is not a run's record ({error}).")
+
+
+def _failed_if_files_are_missing(path: Path, run: RunRecord) -> RunRecord:
+    """A process's histogram that is listed and not there took its responses with it: the run's numbers are too low."""
+    lost = [str(name) for name in _listed(run, "response_times") or [] if not (path / str(name)).exists()]
+    if run.status != COMPLETE or not lost:
+        return run
+    reason = f"{', '.join(lost)}: listed in run.json, but not there; remove the run's folder to repeat it"
+    return dataclasses.replace(run, status=FAILED, reason=reason)
 
 
 def _leading_number(name: str) -> int | None:
@@ -233,18 +299,24 @@ def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | R
     path, run = found
     row["folder"] = path.name
     if isinstance(run, RecordError):
-        return row | {"status": FAILED, "reason": str(run).replace(str(folder) + "/", "")}
+        return row | {"status": FAILED, "reason": _reason(folder, run)}
     if pairing.key(run.treatment) != row["treatment"]:
         return row | {"status": FAILED, "reason": "its treatment is not the planned one"}
     window = run.windows.get(STEADY_STATE)
     if run.status == COMPLETE and (window is None or window.length_s <= 0):
         return row | {"status": FAILED, "reason": "complete, but without a steady-state window"}
+    if not all(_is_possible(w) for w in run.windows.values()):
+        return row | {"status": FAILED, "reason": "its windows are no possible times; run.json is damaged"}
     times = (
         {"start_unix_s": window.start_unix_s, "end_unix_s": window.end_unix_s, "window_s": window.length_s}
         if window
         else {}
     )
     return row | times | {"status": run.status if run.status == COMPLETE else FAILED, "reason": run.reason}
+
+
+def _is_possible(window: Window) -> bool:
+    return 0 <= window.start_unix_s <= window.end_unix_s <= LARGEST_NUMBER and window.length_s <= LONGEST_WINDOW_S
 
 
 # --- what was measured in a run ------------------------------------------------------------------------------------
@@ -275,11 +347,17 @@ def _read_measurements(
 
 
 def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:
-    """Files of one role of a run, as run.json lists them, else those that match `pattern`; only such as exist."""
+    """Files of one role of a run, as run.json lists them, else those that match `pattern`; each that exists, once."""
+    listed = _listed(run, role)
+    files = [path / str(name) for name in listed] if listed is not None else sorted(path.glob(pattern))
+    inner = [g for f in files for g in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if g.is_file()]
+    return list({f.resolve(): f for f in inner}.values())
+
+
+def _listed(run: RunRecord, role: str) -> list[Any] | None:
     listed = run.files.get(role)
     names = [listed] if isinstance(listed, str) else listed
-    files = [path / str(name) for name in names] if isinstance(names, list) else sorted(path.glob(pattern))
-    return [inner for f in files for inner in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if inner.is_file()]
+    return names if isinstance(names, list) else None
 
 
 def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
@@ -309,12 +387,13 @@ def _locust_total(files: list[Path]) -> float | None:
     for path in files:
         if not path.name.endswith("_stats.csv"):
             continue
-        with path.open(newline="", encoding="utf-8", errors="replace") as stream:
-            rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
         try:
-            return float(rows[-1]["Request Count"]) if rows else None
-        except (KeyError, ValueError, TypeError):
+            with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+                rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
+            total = float(rows[-1]["Request Count"]) if rows else -1.0
+        except (KeyError, ValueError, TypeError, OSError, csv.Error):
             return None
+        return total if 0 <= total <= LARGEST_NUMBER else None
     return None
 
 
@@ -335,12 +414,16 @@ def _read_table(path: Path, columns: tuple[str, ...], run: int, folder: Path, od
     numbers = {column: kind for column, kind in _NUMBERS.items() if column in columns}
     kinds = {column: numbers.get(column, "str") for column in columns}
     try:
-        rows = pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False)[list(columns)]
+        with np.errstate(invalid="ignore"):  # a number that no integer holds is found implausible below
+            rows = pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False)[list(columns)]
         if not _plausible(rows).all():
-            raise ValueError("a negative or infinite number")
-    except (ValueError, KeyError) as error:
+            raise ValueError("a number below zero or beyond 2^53")
+    except (ValueError, KeyError, OverflowError) as error:
         rows, lost = _read_damaged(text, columns, numbers)
         oddities.append(Oddity(run, name, f"{lost} ({_first_line(error)})", True))
+    if "count" in rows and rows["count"].astype(float).sum() > LARGEST_NUMBER:
+        oddities.append(Oddity(run, name, "counts that add up to more than 2^53; left out as a whole", True))
+        return empty_frame(columns)
     return rows
 
 
@@ -352,7 +435,10 @@ def _read_damaged(text: str, columns: tuple[str, ...], numbers: dict[str, str]) 
         raw = pd.DataFrame(list(reader), columns=[*columns, "surplus"])
     except (csv.Error, ValueError):
         return empty_frame(columns), f"not a table of {', '.join(columns)}; left out as a whole"
-    converted = {column: pd.to_numeric(raw[column], errors="coerce") for column in numbers}
+    converted = {column: raw[column].map(_parsed).astype(float) for column in numbers}
+    for column, kind in numbers.items():
+        if kind == "int64":
+            converted[column] = converted[column].where(converted[column] % 1 == 0)
     whole = pd.DataFrame(converted).notna().all(axis=1) & raw[list(columns)].notna().all(axis=1) & raw["surplus"].isna()
     whole &= _plausible(pd.DataFrame(converted))
     rows = raw.assign(**converted)[list(columns)][whole].astype(dict(numbers))
@@ -361,7 +447,14 @@ def _read_damaged(text: str, columns: tuple[str, ...], numbers: dict[str, str]) 
 
 def _plausible(rows: pd.DataFrame) -> pd.Series[bool]:
     numbers = rows.select_dtypes("number").to_numpy(dtype=float)
-    return pd.Series(((numbers >= 0) & (numbers < float("inf"))).all(axis=1), index=rows.index)
+    return pd.Series(((numbers >= 0) & (numbers <= LARGEST_NUMBER)).all(axis=1), index=rows.index)
+
+
+def _parsed(text: object) -> float:
+    try:
+        return float(str(text))
+    except ValueError:
+        return float("nan")
 
 
 def _first_line(error: Exception) -> str:

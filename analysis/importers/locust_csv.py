@@ -158,4 +158,4 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if 0 <= value < float("inf") else None
+    return value if 0 <= value <= load.LARGEST_NUMBER else None

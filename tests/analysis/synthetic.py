@@ -48,6 +48,9 @@ class Plan:
     """Changes to a second's health; counters are given as their growth a second."""
     endpoints: tuple[str, ...] = (ENDPOINT,)
     model: str = "closed"
+    records_users: bool = False
+    """Rates and response times are drawn apart from each other here, which no closed loop does: so the runs keep quiet
+    about their users, and Little's law has nothing to hold against them. write_closed_loop makes runs that obey it."""
     notes: tuple[str, ...] = (
         "The server caches in a dict and hashes with 4 rounds; it is shipped without a cache and with 12.",
     )
@@ -200,6 +203,24 @@ def write_health(path: Path, plan: Plan, run: PlannedRun, start: int) -> None:
         )
 
 
+def write_closed_loop(run: Path, users: int, response_s: float, think_s: float = 0.0, lost: int = 0) -> None:
+    """Responses of a run anew: each user sends, waits `response_s` and thinks, but `lost` of them never hear back."""
+    data = json.loads((run / "run.json").read_text("utf-8"))
+    start, end = (
+        data["windows"][name][edge] for name, edge in (("warm_up", "start_unix_s"), ("steady_state", "end_unix_s"))
+    )
+    samples = []
+    for user in range(users - lost):
+        now = start + (response_s + think_s) * user / users
+        while (now := now + response_s) < end:
+            samples.append((now, ENDPOINT, "success", round(response_s * 1e6)))
+            now += think_s
+    write_response_times(run, samples, "closed")
+    (run / "locust" / "load_stats.csv").unlink()
+    data["load"] |= {"users": users, "think_time": think_s}
+    (run / "run.json").write_text(json.dumps(data), encoding="utf-8")
+
+
 def write_locust_csv(path: Path, total: int) -> None:
     (path / "locust").mkdir()
     text = f"Type,Name,Request Count,Failure Count\n,Aggregated,{total},0\n"
@@ -218,7 +239,8 @@ def run_record(plan: Plan, run: PlannedRun, start: int) -> RunRecord:
         status="complete",
         reason=None,
         windows={"warm_up": Window(start, warm), "steady_state": Window(warm, warm + plan.steady_s)},
-        load={"model": plan.model, "users": run.treatment.get(USERS, 4), "processes": 2},
+        load={"model": plan.model, "processes": 2}
+        | ({"users": run.treatment.get(USERS, 4)} if plan.records_users else {}),
         server={
             "system": "keystone",
             "configuration": "uwsgi",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import load
+from analysis import decide, load, report
 from analysis.load import Experiment
 from analysis.record import RecordError
 from tests.analysis.synthetic import PROCESSES, USERS
@@ -177,3 +177,91 @@ def test_a_missing_usage_file_leaves_usage_missing(small_copy: Path) -> None:
 def test_endpoint_names_are_kept_as_they_are(make: Callable[..., Path], endpoint: str) -> None:
     experiment = load.load_experiment(make(endpoints=(endpoint,), replicates=1))
     assert set(experiment.timeline["endpoint"]) == {endpoint}
+
+
+def test_a_listed_file_of_response_times_that_is_missing_fails_the_run(small_copy: Path) -> None:
+    (first_run(small_copy) / "response_times" / "worker-1.csv").unlink()
+    word, reason = status(load.load_experiment(small_copy))
+    assert word == "failed"
+    assert reason and reason.startswith("response_times/worker-1.csv: listed in run.json, but not there")
+
+
+def test_a_file_that_is_listed_twice_is_counted_once(small_copy: Path, small: Path) -> None:
+    names = ["response_times/worker-0.csv", "response_times/worker-1.csv", "./response_times/worker-0.csv"]
+    edit_run(small_copy, files={"response_times": [*names, *names, "response_times"], "usage": ["usage.csv"] * 2})
+    experiment, sound = load.load_experiment(small_copy), load.load_experiment(small)
+    assert total(experiment) == total(sound)
+    assert len(experiment.usage) == len(sound.usage)
+
+
+HUGE = (
+    "99999999999999999999",
+    "9" * 400,
+    str(2**63 - 1),
+    str(2**63),
+    str(2**53 + 2),
+    "1e300",
+    "inf",
+    "nan",
+    "-1",
+    "0.5",
+)
+
+
+@pytest.mark.parametrize("number", HUGE)
+@pytest.mark.parametrize("column", [0, 4, 5])
+def test_an_impossible_number_in_a_histogram_is_a_damaged_line(
+    small_copy: Path, small: Path, number: str, column: int
+) -> None:
+    cells = ["1700000025", "POST /v3", "success", "both", "1000", "1"]
+    cells[column] = number
+    experiment = damaged(small_copy, lambda text: text + ",".join(cells) + "\n")
+    (oddity,) = experiment.oddities
+    assert oddity.loses_data
+    assert "1 of " in oddity.what
+    assert total(experiment) == total(load.load_experiment(small))
+
+
+@pytest.mark.parametrize("number", HUGE[:-1])
+@pytest.mark.parametrize("column", [0, 2, 4, 5])
+def test_an_impossible_number_in_usage_is_a_damaged_line(small_copy: Path, number: str, column: int) -> None:
+    cells = ["1700000025", "server", "500", "uwsgi", "1", "1"]
+    cells[column] = number
+    experiment = damaged(small_copy, lambda text: text + ",".join(cells) + "\n", "usage.csv")
+    assert [oddity.loses_data for oddity in experiment.oddities] == [True]
+
+
+def test_counts_whose_sum_is_beyond_all_measure_are_left_out(small_copy: Path) -> None:
+    line = f"1700000025,POST /v3,success,both,1000,{2**53}\n"
+    experiment = damaged(small_copy, lambda text: text + 2000 * line)
+    assert "add up" in experiment.oddities[0].what
+    assert total(experiment) < 10_000
+
+
+@pytest.mark.parametrize("last", [2**53, 2**52])
+def test_the_largest_numbers_can_be_analysed(small_copy: Path, last: int) -> None:
+    start = json.loads((first_run(small_copy) / "run.json").read_text("utf-8"))["windows"]["steady_state"]
+    line = f"{start['start_unix_s']},POST /v3,success,both,{2**53},{last - 10_000}\n{last},POST /v3,success,both,1,1\n"
+    experiment = damaged(small_copy, lambda text: text + line)
+    assert experiment.oddities == ()
+    report.verdicts([decide.analyse(experiment)])
+
+
+@pytest.mark.parametrize("window", [(0, 10**20), (-5, 5), (10**20, 10**20 + 6), (2**53, 2**54), (0, 2**40)])
+@pytest.mark.parametrize("word", ["complete", "failed"])
+def test_an_impossible_window_is_a_failed_run(small_copy: Path, window: tuple[int, int], word: str) -> None:
+    edit_run(
+        small_copy,
+        status=word,
+        windows={"steady_state": dict(zip(("start_unix_s", "end_unix_s"), window, strict=True))},
+    )
+    assert status(load.load_experiment(small_copy)) == (
+        "failed",
+        "its windows are no possible times; run.json is damaged",
+    )
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "inf", "nan", "-3", "many", ""])
+def test_an_impossible_total_of_locust_is_unknown(small_copy: Path, number: str) -> None:
+    experiment = damaged(small_copy, lambda _: f"Name,Request Count\nAggregated,{number}\n", "locust/load_stats.csv")
+    assert experiment.totals["locust"].isna().sum() == 1

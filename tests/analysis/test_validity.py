@@ -50,7 +50,7 @@ def test_a_sound_experiment_has_no_finding(demo_analysis: decide.Analysis) -> No
 
 def test_every_check_gives_its_findings_its_own_name() -> None:
     names = [check.__name__ for check in validity.CHECKS]
-    assert len(set(names)) == len(names) == 20
+    assert len(set(names)) == len(names)
 
 
 def test_a_missing_run_of_a_deciding_treatment_is_severe(demo_copy: Path) -> None:
@@ -129,7 +129,16 @@ def test_usage_missing(small_copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "severity"), [(1.5, Severity.SEVERE), (0.8, Severity.NOTE), (1.005, None), (1.0, None)]
+    ("factor", "severity"),
+    [
+        (1.5, Severity.SEVERE),
+        (1.03, Severity.SEVERE),
+        (1.005, None),
+        (1.0, None),
+        (0.97, Severity.NOTE),  # Locust's CSV ends a second early
+        (0.8, Severity.SEVERE),
+        (0.0, Severity.SEVERE),
+    ],
 )
 def test_totals_disagree(small_copy: Path, factor: float, severity: Severity | None) -> None:
     path = run_folder(small_copy, processes=1, users=16) / "locust" / "load_stats.csv"

@@ -1,0 +1,241 @@
+"""Checks of what happened within and around single runs. Rows of validity.CHECKS, as those that stand there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+
+from analysis import metrics
+from analysis.findings import Case, Finding, Severity
+from analysis.load import STEADY_STATE
+from analysis.metrics import ALL_REQUESTS
+
+MOST_USERS_APART = 0.05
+MOST_EDGE_SHARE = 0.5
+"""Of the window, twice the mean response time: beyond it fewer than four response times fit."""
+OWN_TIME_S = 0.002
+"""A user's time a response that may be Locust's own work; where no more is missing, nobody's response time is wrong."""
+PASSES_MISSED = 2.5
+"""Passes of sampling that may miss a process before it is taken for gone."""
+CPU_FALL_S = 0.05
+"""A cumulative CPU time that falls by more is another process's."""
+
+
+def runs_repeated(case: Case) -> Iterator[Finding]:
+    """Attempts that failed and were done again; the run that counts is the first complete one."""
+    repeated = case.experiment.repeated
+    runs = sorted({attempt.run for attempt in repeated})
+    if repeated:
+        yield Finding(
+            "runs_repeated",
+            Severity.NOTE,
+            f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} failed and {'was' if len(runs) == 1 else 'were'} "
+            "repeated.",
+            tuple(f"{case.run_label(a.run)}, {a.folder}: {a.reason}" for a in repeated),
+            "none; the first complete attempt counts, and is not measured side by side with its block",
+            "Read the reasons: failures of one treatment alone are a result too.",
+            case.treatments_of(runs),
+        )
+
+
+# --- response times that the run's length cuts off -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loop:
+    """Little's law of one closed-model run: users = throughput x (mean response time + think time)."""
+
+    users: float
+    throughput: float
+    response_s: float
+    """Mean of all responses, failures included."""
+    think_s: float
+    window_s: float
+
+    @property
+    def in_system(self) -> float:
+        """Users that throughput and response time account for."""
+        return self.throughput * (self.response_s + self.think_s)
+
+    @property
+    def edge_share(self) -> float:
+        """What the window's two ends may distort: responses begun before it, and those that end after it."""
+        return 2 * self.response_s / self.window_s
+
+    @property
+    def is_off(self) -> bool:
+        """Users and what accounts for them are further apart than the ends explain."""
+        return abs(self.users - self.in_system) > max(MOST_USERS_APART, self.edge_share) * self.users
+
+    @property
+    def unexplained_s(self) -> float:
+        """Time of a user, for each response, that is in neither response time nor think time; below zero if surplus."""
+        return (self.users - self.in_system) / self.throughput
+
+    def __str__(self) -> str:
+        think = f" + think time {self.think_s:.4g} s" if self.think_s else ""
+        return (
+            f"{self.users:,.0f} users, but X × R = {self.in_system:,.1f} (X = {self.throughput:,.4g} responses/s, "
+            f"R = {self.response_s:.4g} s{think}), window {self.window_s:,.0f} s"
+        )
+
+
+def littles_law(case: Case) -> Iterator[Finding]:
+    """Closed model: do throughput and response times account for the users, and does the window hold a few of them?"""
+    loops = {run: loop for run in case.experiment.complete_runs() if (loop := _loop(case, run))}
+    short = [run for run, loop in loops.items() if loop.edge_share > MOST_EDGE_SHARE]
+    for severity, runs in _by_severity(case, short):
+        yield Finding(
+            "littles_law",
+            severity,
+            f"In {len(runs)} of {len(loops)} runs steady state holds fewer than about four response times: only "
+            "responses that end within it count, so the longest are cut off.",
+            tuple(f"{case.run_label(run)}: {loops[run]}" for run in runs),
+            f"twice the mean response time at most {100 * MOST_EDGE_SHARE:.3g} % of the window",
+            "Lengthen timing.steady_state to ten response times or more, and timing.warm_up with it.",
+            case.treatments_of(runs),
+        )
+    off = [run for run, loop in loops.items() if loop.is_off and run not in short]
+    slight = [run for run in off if abs(loops[run].unexplained_s) <= OWN_TIME_S]
+    for severity, runs in [*_by_severity(case, [r for r in off if r not in slight]), (Severity.NOTE, slight)]:
+        if not runs:
+            continue
+        yield Finding(
+            "littles_law",
+            severity,
+            f"In {len(runs)} of {len(loops)} runs throughput and response times do not account for the users.",
+            tuple(f"{case.run_label(run)}: {loops[run]}" for run in runs),
+            "Little's law, users = X × (R + think time), to within 5 % or 2 R / window",
+            "Look for users that ended or hang, responses longer than the run, or a load generator that is too slow.",
+            case.treatments_of(runs),
+        )
+
+
+def _loop(case: Case, run: int) -> _Loop | None:
+    """None where the run is not closed, its users are unknown, or it has no response (no_successes tells that)."""
+    record = case.experiment.records.get(run)
+    seen = case.seen(run)
+    if record is None or record.load.get("model") != "closed" or not seen.responses or seen.window_s <= 0:
+        return None
+    users, think_s = _number(record.load.get("users")), _number(record.load.get("think_time", 0))
+    if users is None or think_s is None or users <= 0:
+        return None
+    rows = case.experiment.response_times
+    rows = rows[(rows["run"] == run) & (rows["phase"] == STEADY_STATE) & (rows["clock"] != "service")]
+    spent_s = float((rows["bucket_us"].astype(float) * rows["count"].astype(float)).sum()) / 1e6
+    return _Loop(users, seen.responses / seen.window_s, spent_s / seen.responses, think_s, seen.window_s)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < math.inf else None
+
+
+def _by_severity(case: Case, runs: Iterable[int]) -> list[tuple[Severity, list[int]]]:
+    """Runs whose treatment decides, then the others; only those of the two that are there."""
+    listed = list(runs)
+    split = [(s, [r for r in listed if case.severity(case.treatments_of([r])[0]) is s]) for s in Severity]
+    return [(severity, part) for severity, part in split if part]
+
+
+# --- what must not happen within steady state ------------------------------------------------------------------------
+
+
+def window_differs(case: Case) -> Iterator[Finding]:
+    """Steady states of another length than planned, or of different lengths among the runs."""
+    rows = case.experiment.runs[case.experiment.runs["run"].isin(case.experiment.complete_runs())]
+    if case.experiment.imported or rows.empty:
+        return
+    lengths = {
+        int(run): int(end) - int(start)
+        for run, start, end in zip(rows["run"], rows["start_unix_s"], rows["end_unix_s"], strict=True)
+    }
+    usual = statistics.mode(sorted(lengths.values()))
+    planned = _number(case.experiment.record.timing.get("steady_state_s"))
+    expected = usual if planned is None else planned
+    # A planned length may have a fraction, and windows are whole seconds.
+    other = [run for run, length in lengths.items() if abs(length - expected) >= 1]
+    if not other and len(set(lengths.values())) > 1:
+        other = [run for run, length in lengths.items() if length != usual]
+    if other:
+        yield Finding(
+            "window_differs",
+            Severity.SEVERE,
+            f"In {len(other)} of {len(lengths)} runs steady state has another length than "
+            f"{'the others' if planned is None else 'planned'}.",
+            tuple(f"{case.run_label(run)}: {lengths[run]:,} s instead of {expected:g} s" for run in other),
+            "the planned timing.steady_state in all runs",
+            "Repeat these runs; look for a run that ended early, or for a run.json that was edited.",
+            case.treatments_of(other),
+        )
+
+
+def server_restarted(case: Case) -> Iterator[Finding]:
+    """Processes of the server that end or begin within steady state: one that died, and the one in its place."""
+    events = {run: seen for run in case.experiment.complete_runs() if (seen := _restarts(case, run))}
+    for severity, runs in _by_severity(case, events):
+        yield Finding(
+            "server_restarted",
+            severity,
+            f"In {len(runs)} of {len(case.experiment.complete_runs())} runs processes of the server ended or began "
+            "within steady state.",
+            tuple(f"{case.run_label(run)}: {line}" for run in runs for line in events[run]),
+            "the same processes from beginning to end of steady state",
+            "Read the server's log for the reason: out of memory, a crash, or a limit of requests a worker.",
+            case.treatments_of(runs),
+        )
+
+
+def _restarts(case: Case, run: int) -> list[str]:
+    usage = case.experiment.usage
+    usage = usage[usage["run"] == run]
+    server = usage[usage["role"] == "server"].sort_values(["pid", "time_unix_s"])
+    row = case.experiment.runs[case.experiment.runs["run"] == run].iloc[0]
+    if server.empty:
+        return []
+    start, end = float(row["start_unix_s"]), float(row["end_unix_s"])
+    # All roles are sampled together, so these passes show when somebody looked, even where no server was left.
+    first_look, last_look = float(usage["time_unix_s"].min()), float(usage["time_unix_s"].max())
+    gaps = usage.sort_values("time_unix_s").groupby(["role", "pid"])["time_unix_s"].diff()
+    patience = PASSES_MISSED * (float(gaps.median()) if gaps.notna().any() else 1.0)
+    found: list[tuple[float, str]] = []
+    for pid, samples in server.groupby("pid"):
+        name, times = samples["name"].iloc[0], samples["time_unix_s"]
+        began, ended = float(times.iloc[0]), float(times.iloc[-1])
+        if began > first_look + patience and start <= began < end:
+            found.append((began, f"{name}, process {pid}, first seen {began - start:.1f} s into steady state"))
+        if ended < min(last_look, end) - patience and start <= ended:
+            found.append((ended, f"{name}, process {pid}, last seen {ended - start:.1f} s into steady state"))
+        fell = times[(samples["cpu_s"].diff() < -CPU_FALL_S) & (times >= start) & (times < end)]
+        found += [(t, f"{name}, process {pid}, is another one from {t - start:.1f} s into steady state") for t in fell]
+    return [line for _, line in sorted(found)]
+
+
+def noise_above_margin(case: Case) -> Iterator[Finding]:
+    """Treatments whose replicates differ from each other by more than the margin that the verdict is about."""
+    margin = case.experiment.record.margin
+    rows = case.by_run[(case.by_run["endpoint"] == ALL_REQUESTS) & (case.by_run["metric"] == case.primary.name)]
+    noisy: dict[str, str] = {}
+    for treatment in case.experiment.treatments:
+        values = rows.loc[rows["treatment"] == treatment, "value"].dropna()
+        noise = float(values.std() / values.mean()) if len(values) > 1 and values.mean() > 0 else 0.0
+        if noise > margin:
+            low, high = (metrics.format_value(case.primary, float(v)) for v in (values.min(), values.max()))
+            unit = case.primary.unit if case.primary.shown_unit is None else case.primary.shown_unit
+            noisy[treatment] = (
+                f"{case.label(treatment)}: {100 * noise:.3g} % over {len(values)} runs ({low} to {high} {unit}".rstrip()
+                + ")"
+            )
+    if noisy:
+        yield Finding(
+            "noise_above_margin",
+            Severity.NOTE,
+            f"From run to run {case.primary.title} differs by more than the margin of ±{100 * margin:.3g} %.",
+            tuple(noisy.values()),
+            f"coefficient of variation at most {100 * margin:.3g} %",
+            "Look for what else the machine did; a longer timing.steady_state and more replicates make it matter less.",
+            tuple(noisy),
+        )
