@@ -56,7 +56,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
             path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
         },
         notes=_notes(experiment, values),
-        timing={"warm_up_s": experiment.timing.warm_up, "steady_state_s": experiment.timing.steady_state or 0.0},
+        timing=_timing(experiment),
         replicates=experiment.replicates,
         order=experiment.order.model_dump(),
         source=experiment.source.model_dump() if experiment.source else None,
@@ -64,6 +64,13 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         plan=plan(experiment),
         created_unix_s=time.time(),
     )
+
+
+def _timing(experiment: Experiment) -> dict[str, float]:
+    """Declared lengths in seconds; a budget of requests has no declared steady state."""
+    timing = experiment.timing
+    declared = {"warm_up_s": timing.warm_up}
+    return declared if timing.steady_state is None else {**declared, "steady_state_s": timing.steady_state}
 
 
 def _values(file: ExperimentFile) -> dict[str, set[Any]]:

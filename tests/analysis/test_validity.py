@@ -265,6 +265,15 @@ def test_a_generator_that_fares_well_is_no_finding(make: Make, model: str, chang
     assert analysis.findings == []
 
 
+def test_a_budget_takes_as_long_as_it_takes(demo_copy: Path) -> None:
+    for number, path in enumerate(sorted((demo_copy / "runs").iterdir())):
+        edit(path, "load", requests=100)
+        edit(
+            path, "windows", steady_state={"start_unix_s": 1_700_000_000, "end_unix_s": 1_700_000_000 + 6 + number % 3}
+        )
+    assert not [f for f in analyse(demo_copy).findings if f.name == "window_differs"]
+
+
 def test_a_torn_last_line_of_a_health_file_is_left_out(demo_copy: Path) -> None:
     for file in demo_copy.glob("runs/*/response_times/*.health.jsonl"):
         file.write_text(file.read_text("utf-8") + '{"second": 17000')
