@@ -231,10 +231,11 @@ def _name(environment: Environment) -> str:
 
 def _workers(environment: Environment) -> list[str]:
     """The processes that will run users, as Locust chooses them."""
-    if not isinstance(environment.runner, MasterRunner):
+    runner = environment.runner
+    if not isinstance(runner, MasterRunner):
         return ["local"]
-    clients = environment.runner.clients
-    return sorted(client.id for client in (*clients.ready, *clients.running, *clients.spawning))
+    clients = (*runner.clients.ready, *runner.clients.running, *runner.clients.spawning)
+    return sorted((client.id for client in clients), key=runner.get_worker_index)
 
 
 def _use_slots(environment: Environment, runner: LocalRunner | MasterRunner) -> None:

@@ -69,7 +69,7 @@ class OpenModel:
         self._begun_s = time.monotonic()
         self._origin_s = math.inf
         self._end_s = math.inf
-        self._ending = False
+        self._ending = self._stopped = False
         self._free: dict[Any, Waiter] = {}
         self._alarm = Alarm(self._on_alarm)
         self._service = _ServiceTimes()
@@ -104,6 +104,9 @@ class OpenModel:
 
     def on_stopped(self) -> None:
         """The users are gone: what has not started by now never will."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._alarm.close()
         self._service.detach()
         self._end_s = min(self._end_s, time.monotonic() - self._origin_s)
@@ -112,6 +115,7 @@ class OpenModel:
         while self._next is not None:
             self.counts.add(int(self._unix_s()), "unstarted")
             self._take()
+        log.info("Arrivals: %s", ", ".join(f"{count} {name}" for name, count in self.counts.summary().items()))
 
     def second(self, second: int) -> dict[str, int] | None:
         """Counts of the Unix second that is over."""

@@ -142,6 +142,8 @@ def test_overload_counts_what_never_started(locust: Locust, tmp_path: Path) -> N
     arrivals = run.arrivals
     assert arrivals["offered"] == 200
     assert arrivals["unstarted"] > 100
+    assert f"Arrivals: 200 offered, {arrivals['started']} started" in run.output
+    assert "arrivals still wait for a user" in run.output
     assert arrivals["offered"] == arrivals["started"] + arrivals["unstarted"]
     assert arrivals["started"] - 2 <= arrivals["answered"] == run.csv_counts[0]
     assert arrivals["answered"] <= len(server.log()) <= arrivals["started"]
