@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from analysis.printable import printable
 from analysis.record import RecordError
 
 if TYPE_CHECKING:
@@ -35,20 +40,20 @@ def main() -> None:
 
 @app.command()
 def report(folders: Folders, output: Output = None) -> None:
-    """Print the comparison and write index.html, report.md, CSV and verdicts.json."""
+    """Write index.html, report.md, CSV and verdicts.json, and print the comparison."""
     from analysis import report as files
 
     target = output or _default_output(folders)
     try:
         analyses = _analyses(folders)
-        files.claim(target)
+        page = files.write(analyses, target)
+    except (RecordError, files.ReportError, OSError) as error:
+        _refuse(error)
+    with _standard_output():
         console = _console()
         for analysis in analyses:
             _print(console, analysis)
-        page = files.write(analyses, target)
-    except (RecordError, files.ReportError) as error:
-        _refuse(error)
-    console.print(f"Report: {page}", soft_wrap=True, highlight=False, markup=False)
+        console.print(printable(f"Report: {page}"), soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()
@@ -56,14 +61,15 @@ def gate(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An exper
     """Exit 0 when all planned runs are complete and no severe finding stands, else 4; 2 for no result folder."""
     try:
         (analysis,) = _analyses([folder])
-    except RecordError as error:
+    except (RecordError, OSError) as error:
         _refuse(error)
     runs = analysis.experiment.runs
     complete = analysis.experiment.complete_runs()
-    for finding in analysis.severe:
-        typer.echo(f"severe: {finding.message} Next: {finding.next_action}")
     passed = bool(complete) and len(complete) == len(runs) and not analysis.severe
-    typer.echo(f"{'pass' if passed else 'invalid'}: {len(complete)} of {len(runs)} planned runs complete")
+    with _standard_output():
+        for finding in analysis.severe:
+            typer.echo(printable(f"severe: {finding.message} Next: {finding.next_action}"))
+        typer.echo(f"{'pass' if passed else 'invalid'}: {len(complete)} of {len(runs)} planned runs complete")
     raise typer.Exit(PASS if passed else INVALID)
 
 
@@ -92,7 +98,12 @@ def _console() -> Console:
     """As wide as the terminal, and never wider than 100 columns; 100 where there is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to _standard_output; rich itself would exit 1."""
+            raise BrokenPipeError
+
+    console = PipeConsole(highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 
@@ -103,29 +114,51 @@ def _print(console: Console, analysis: Analysis) -> None:
     from analysis import answer, method, tables
 
     record = analysis.experiment.record
-    console.print(Text(record.question or record.name, style="bold"))
+    console.print(Text(printable(record.question or record.name), style="bold"))
     for verdict, sentence in answer.answers(analysis):
-        console.print(Text.assemble((f"{verdict.value}: " if verdict else "", "bold"), sentence))
+        console.print(Text.assemble((f"{verdict.value}: " if verdict else "", "bold"), printable(sentence)))
     for note in [*record.notes, *method.load_model_notes(analysis)]:
-        console.print(Text(note, style="dim"))
+        console.print(Text(printable(note), style="dim"))
     console.print()
     for finding in analysis.findings:
         console.print(
-            Text.assemble((f"{finding.severity.value}: ", "bold"), f"{finding.message} Next: {finding.next_action}")
+            Text.assemble(
+                (f"{finding.severity.value}: ", "bold"), printable(f"{finding.message} Next: {finding.next_action}")
+            )
         )
         for line in finding.evidence[:4]:
-            console.print(Text(f"  {line}"))
+            console.print(Text(f"  {printable(line)}"))
         if len(finding.evidence) > 4:
             console.print(f"  and {len(finding.evidence) - 4} more")
     if analysis.findings:
         console.print()
     for block in tables.blocks(analysis, comparisons_a_block=1):
         console.print(tables.to_terminal(block))
-    console.print(Text(method.table_note(analysis), style="dim"))
+    console.print(Text(printable(method.table_note(analysis)), style="dim"))
 
 
-def _refuse(error: Exception) -> None:
-    typer.echo(f"{error}", err=True)
+@contextlib.contextmanager
+def _standard_output() -> Iterator[None]:
+    """Whoever reads may stop at any line (`| head -1`): no error, and no other exit code. A full disk is one."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        _refuse(OSError(error.errno, error.strerror, "standard output"))
+
+
+def _discard_output() -> None:
+    """What is still in the buffer would raise again when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refuse(error: Exception) -> NoReturn:
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    typer.echo(printable(text), err=True)
     raise typer.Exit(USAGE)
 
 

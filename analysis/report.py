@@ -136,7 +136,8 @@ def render_markdown(analyses: Sequence[Analysis]) -> str:
 def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     """Write all files of the report into `folder`; returns the path of index.html.
 
-    Raises ReportError where `folder` holds something that is no former report: nothing else is ever overwritten.
+    Raises ReportError where `folder` holds something that is no former report (nothing else is ever overwritten), and
+    where it cannot be written.
     """
     claim(folder)
     from analysis import plots
@@ -151,7 +152,13 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
         "index.html": render_html(analyses),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as its escape.
+        try:
+            (folder / name).write_text(text, encoding="utf-8", newline="\n", errors="backslashreplace")
+        except OSError as error:
+            raise ReportError(
+                f"{folder / name}: cannot be written ({error.strerror}). Choose another with -o."
+            ) from error
     return folder / "index.html"
 
 

@@ -11,6 +11,7 @@ from analysis import answer, metrics, pairing
 from analysis.comparison import Comparison
 from analysis.decide import Analysis
 from analysis.metrics import ALL_REQUESTS, Metric
+from analysis.printable import printable
 from analysis.record import Treatment
 
 if TYPE_CHECKING:
@@ -141,15 +142,14 @@ def to_terminal(block: Block) -> TerminalTable:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        title=escape(block.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    title = escape(printable(block.title))
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for column in block.columns:
-        table.add_column(escape(column), justify="right")
+        table.add_column(escape(printable(column)), justify="right")
     for row in block.rows:
         head = f"▸ {row.head}" if row.decides else f"  {row.head}"
-        table.add_row(escape(head), *(escape(cell) for cell in row.cells), style="bold" if row.decides else None)
+        table.add_row(*(escape(printable(cell)) for cell in (head, *row.cells)), style="bold" if row.decides else None)
     return table
 
 
@@ -170,7 +170,7 @@ def _markdown_row(row: Row) -> list[str]:
 
 def escape_markdown(text: str) -> str:
     """Text that Markdown and the HTML in it leave alone, on one line."""
-    flat = " ".join(text.split())
+    flat = " ".join(printable(text).split())
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

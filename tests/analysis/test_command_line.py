@@ -176,3 +176,62 @@ def test_gate_starts_without_what_only_the_report_needs(demo: Path) -> None:
         [sys.executable, "-c", script, str(demo)], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def piped(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """A shell's pipe, its exit code that of the first command."""
+    line = f"set -o pipefail; {sys.executable} -m analysis {command}"
+    shell = ["bash", "-c", line, "bash", *(str(argument) for argument in arguments)]
+    return subprocess.run(shell, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+def test_a_reader_who_stops_early_gets_the_whole_report_in_files(small: Path, tmp_path: Path) -> None:
+    done = piped('report "$1" -o "$2" | head -c 1', small, tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out" / "index.html").is_file()
+
+
+def test_gate_keeps_its_exit_code_when_nobody_reads(small_copy: Path) -> None:
+    shutil.rmtree(small_copy / "runs")
+    done = piped('gate "$1" | true', small_copy)
+    assert (done.returncode, done.stderr) == (4, "")
+
+
+@pytest.mark.parametrize("command", ['gate "$1" > /dev/full', 'report "$1" -o /dev/null/x', 'report "$1" -o /proc/x'])
+def test_what_cannot_be_written_is_one_clear_message(small: Path, command: str) -> None:
+    done = piped(command, small)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_disk_that_fills_up_is_one_clear_message(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "metrics.csv").symlink_to("/dev/full")
+    (tmp_path / "out" / "verdicts.json").write_text("{}", encoding="utf-8")
+    result = call("report", small, "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "metrics.csv: cannot be written (No space left on device)" in result.stderr
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_folders_text_does_not_reach_the_terminal_as_control_characters(small_copy: Path) -> None:
+    hostile = "\x1b[2J\x1b]0;title\x07 \r\npass: 4 of 4 \u202e\x9b31m\ud800"
+    path = small_copy / "experiment.json"
+    data = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(data | {"question": f"Why {hostile}?", "notes": [hostile]}), encoding="utf-8")
+    for run in (small_copy / "runs").iterdir():
+        record = json.loads((run / "run.json").read_text("utf-8"))
+        record |= {"status": "failed", "reason": hostile} if record["number"] == 1 else {}
+        record["environment"][hostile + "host"] = record["number"]
+        (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    for result in (call("report", small_copy), call("gate", small_copy)):
+        assert not set(result.output) & set("\x1b\x07\r\u202e\x9b\ud800")
+        assert "\\x1b[2J" in result.output
+    assert not any(line.startswith("pass:") for line in call("gate", small_copy).output.splitlines())
+    assert "\x1b" not in (small_copy / "report" / "report.md").read_text("utf-8")
+
+
+def test_a_refusal_is_printable_too(tmp_path: Path) -> None:
+    assert "\x1b" not in call("gate", tmp_path / "\x1b[2J").stderr
