@@ -127,6 +127,8 @@ def no_request_before_the_end(original: Callable[..., bool]) -> Callable[..., bo
         if not force and self._state == LOCUST_STATE_WAITING:
             self._state = LOCUST_STATE_STOPPING  # should it wake before the kill, it ends by itself
             return original(self, force=True)
+        if not force and self._state == LOCUST_STATE_STOPPING:
+            return False  # told twice, as by Ctrl-C, which reaches the worker and the master, who tells it again
         return original(self, force)
 
     return stop
