@@ -13,7 +13,7 @@ test:
 
 lint:
 	@$(PYTHON) -m harness.install tests
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy analysis harness locustfiles
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy analysis harness locustfiles benchmarks
 
 # Results stay: they took long to make.
 clean:
