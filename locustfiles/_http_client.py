@@ -182,13 +182,11 @@ class HttpClient:
         wire.limit(self._read_timeout_s)
         wire.send(request.wire)
         data = wire.receive()
-        now = perf_counter()
-        response.first_byte_s = now - started
+        response.first_byte_s = wire.received_s - started
         while not response.feed(data):
             data = wire.receive_more()
-            now = perf_counter()  # before the bytes are looked at: that is this client's time, not the server's
-        response.last_byte_s = now - started
-        self._last_used = now
+        response.last_byte_s = wire.received_s - started
+        self._last_used = wire.received_s
 
     def _open(self) -> Wire:
         self.close()

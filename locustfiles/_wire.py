@@ -3,6 +3,9 @@
 gevent's own sockets ask the kernel before they wait, and make a waiter, a timer and a watcher's start for each wait.
 Here one watcher listens for as long as the connection is open, and one timer looks after the time limits of all its
 requests; a request costs one send, one turn of the loop and one recv. Knows no protocol but TLS.
+
+Bytes are timed by the kernel, at the moment when they reach this machine: how soon Python gets round to reading them,
+on a busy processor milliseconds later, is no part of the server's time.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ import contextlib
 import errno
 import ipaddress
 import os
+import platform
 import socket
 import ssl
+import struct
+import sys
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, TypeVar
 
 import gevent
@@ -26,6 +32,10 @@ Result = TypeVar("Result")
 _READ, _WRITE = 1, 2
 _FIRST_BYTES = 16384
 _MORE_BYTES = 262144
+_ANCILLARY_BYTES = 64
+_SO_TIMESTAMPNS = 35  # Linux, not in Python's socket module; another number on the machines that are not listed
+_HAS_TIMESTAMPS = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x")
+_unpack_timespec = struct.Struct("@ll").unpack  # seconds and nanoseconds of the Unix clock
 _plain_socket = monkey.get_original("socket", "socket")  # without gevent's layer, which waits in its own way
 
 
@@ -36,12 +46,15 @@ class Wire:
         """Connect to a host's name or address. Raises OSError; TimeoutError after `connect_timeout_s`."""
         self._hub = gevent.get_hub()
         self._waiting: Any = None
+        self._since_s = 0.0
         self._deadline = 0.0
         self._sock: Any = None
         self._readable: Any = None
         self._timer: Any = None
         self.noticed = False
         """Something can be read though nobody waits for an answer: the server has closed, most likely."""
+        self.received_s = 0.0
+        """perf_counter() when the latest bytes came in; where the kernel does not tell, when they were read."""
         try:
             with gevent.Timeout(connect_timeout_s, TimeoutError("timed out while connecting")):
                 self._connect(host, port)
@@ -65,6 +78,8 @@ class Wire:
         self._sock.setblocking(False)
         # A request is written in one piece, or its pieces must not wait for each other's acknowledgement.
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if _HAS_TIMESTAMPS:
+            self._sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         code = self._sock.connect_ex(address)
         if code == errno.EINPROGRESS:
             self._wait_writable()
@@ -93,7 +108,8 @@ class Wire:
         The timer is not set anew for each request: when it fires it looks how long it has to go on for the latest one.
         Later limits must not be shorter than earlier ones.
         """
-        self._deadline = perf_counter() + timeout_s
+        self._since_s = perf_counter()
+        self._deadline = self._since_s + timeout_s
         if self._timer is None:
             self._start_timer(timeout_s)
 
@@ -122,10 +138,26 @@ class Wire:
     def _receive_now(self, size: int) -> bytes:
         while True:
             try:
-                data: bytes = self._sock.recv(size)
-                return data
+                data: bytes
+                data, ancillary, _, _ = self._sock.recvmsg(size, _ANCILLARY_BYTES)
             except BlockingIOError:
                 self._pause()
+            else:
+                self.received_s = self._moment(ancillary)
+                return data
+
+    def _moment(self, ancillary: list[tuple[int, int, bytes]]) -> float:
+        """perf_counter() when the bytes just read came in; now, where the kernel does not say, or cannot be right.
+
+        Its stamp is Unix time, so what counts is how long ago that was; a clock that was set meanwhile would make it a
+        moment that is yet to come, or one before anything was asked.
+        """
+        now_s = perf_counter()
+        if not ancillary:
+            return now_s
+        seconds, nanoseconds = _unpack_timespec(ancillary[0][2])
+        moment_s = now_s - (time() - seconds - nanoseconds * 1e-9)
+        return moment_s if self._since_s <= moment_s <= now_s else now_s
 
     def is_usable(self) -> bool:
         """Whether an idle connection is still open, as far as can be told without sending anything."""

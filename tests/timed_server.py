@@ -17,6 +17,8 @@ import dataclasses
 import math
 import random
 import signal
+import socket as stdlib_socket
+import struct
 import subprocess
 import sys
 import time
@@ -26,11 +28,15 @@ from pathlib import Path
 COLUMNS = ("arrived_unix_s", "answered_unix_s", "connection", "status", "setup")
 TOKEN = "gAAAAABplantedtoken-of-nobody"
 USER_ID = "id-of-nobody"
+SO_TIMESTAMPNS = 35
 
 
 @dataclasses.dataclass(frozen=True)
 class Logged:
-    """One request: when it had arrived whole, when its answer was with the kernel, and how it was answered."""
+    """One request: when it had reached this machine, when its answer was handed over to leave, and how it was answered.
+
+    The kernel itself stamps the arrival, so how soon Python gets round to it is a part of the service time.
+    """
 
     arrived_unix_s: float
     answered_unix_s: float
@@ -149,25 +155,27 @@ def serve(options: argparse.Namespace) -> None:
             converse(socket, number)
 
     def converse(socket, number: int) -> None:  # type: ignore[no-untyped-def]
-        received = b""
+        socket.setsockopt(stdlib_socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        received, arrived_s = b"", 0.0
         while True:
             while b"\r\n\r\n" not in received:
-                more = socket.recv(65536)
+                more, arrived_s = _receive(socket)
                 if not more:
                     return
                 received += more
             head, _, rest = received.partition(b"\r\n\r\n")
             length = int(_header(head, b"content-length") or 0)
             while len(rest) < length:
-                rest += socket.recv(65536)
+                more, arrived_s = _receive(socket)
+                rest += more
             received = rest[length:]
-            arrived_s = time.monotonic()
             setup = b"stackswarm-setup" in head
             due_s, status, close = answers.due(arrived_s, setup)
             _sleep_until(due_s, options.precise, gevent.sleep)
-            if status:
-                socket.sendall(answer_bytes(head[: head.index(b" ")].decode(), status, close))
+            answer = answer_bytes(head[: head.index(b" ")].decode(), status, close)
             rows.append((anchor + arrived_s, anchor + time.monotonic(), number, status, int(setup)))
+            if status:
+                socket.sendall(answer)
             if close:
                 socket.close()
                 return
@@ -182,6 +190,16 @@ def serve(options: argparse.Namespace) -> None:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         writer.writerows(rows)
+
+
+def _receive(socket) -> tuple[bytes, float]:  # type: ignore[no-untyped-def]
+    """Bytes, and time.monotonic() at their arrival."""
+    data, ancillary, _, _ = socket.recvmsg(65536, 64)
+    now_s = time.monotonic()
+    if not ancillary:
+        return data, now_s
+    seconds, nanoseconds = struct.unpack("@ll", ancillary[0][2])
+    return data, now_s - (time.time() - seconds - nanoseconds * 1e-9)
 
 
 def _header(head: bytes, name: bytes) -> bytes | None:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+import _wire
 import gevent
 import pytest
 from _errors import NotReady
@@ -172,6 +173,32 @@ def test_a_slow_first_byte_is_told_from_a_slow_last_one() -> None:
             assert response.first_byte_s is not None and response.last_byte_s is not None
             assert 0.29 < response.first_byte_s < response.last_byte_s - 0.15
             assert abs(time.perf_counter() - response.started - response.last_byte_s) < 0.5
+
+
+BUSY_S = 0.4
+
+
+def test_a_busy_client_is_no_slow_server() -> None:
+    """The kernel stamps what comes in; that this process had no time to read it is not the server's time."""
+    with pair(Answer(body=b"x" * 30_000)) as p:
+        p.ask()
+        gevent.spawn(time.sleep, BUSY_S)  # gevent's own sleep would let others run
+        begin_s = time.perf_counter()
+        response = p.client.exchange(p.request())
+        assert time.perf_counter() - begin_s > BUSY_S
+        assert response.first_byte_s is not None and response.last_byte_s is not None
+        assert 0 < response.first_byte_s <= response.last_byte_s < BUSY_S / 2
+
+
+def test_a_clock_that_is_set_while_an_answer_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the kernel's stamp tells nothing, and the time of reading counts."""
+    for step_s in (3600.0, -3600.0):
+        monkeypatch.setattr(_wire, "time", lambda step_s=step_s: time.time() + step_s)
+        with pair() as p:
+            begin_s = time.perf_counter()
+            response = p.client.exchange(p.request())
+            assert response.last_byte_s is not None
+            assert 0 < response.last_byte_s <= time.perf_counter() - begin_s
 
 
 def test_connecting_has_its_own_time_limit() -> None:
