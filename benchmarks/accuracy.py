@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -60,8 +62,8 @@ def recorder_rows(seconds: int) -> Iterable[Row]:
         run = locust(PROBE, seconds, load, PROBE_TIMES_MS=",".join(map(str, MEDIANS_MS)))
         for clock, truth in raw_times(run, model).items():
             errors = [worst_error(recorded(run, clock, f"{m:g}"), sorted(truth[f"{m:g}"])) for m in MEDIANS_MS]
-            time_name = "response = service time" if model == "closed" else f"{clock} time"
-            yield Row(f"recorder against raw, {model}, {time_name}", tuple(f"{e:.2%}" for e in errors), "0.50%")
+            time_name = "" if model == "closed" else f", {clock} time"
+            yield Row(f"recorder against raw, {model}{time_name}", tuple(f"{e:.2%}" for e in errors), "0.50%")
 
 
 def raw_times(run: Run, model: str) -> dict[str, dict[str, list[float]]]:
@@ -110,6 +112,7 @@ def client_rows(seconds: int) -> Iterable[Row]:
     run = locust(AUTH, seconds, ["-u", "1"], AT_ONCE)
     ours_ms = quantile(recorded(run, "both"), 0.5) / 1000 - server_p50_ms(run)
     yield Row("client minus server, p50, one user", (f"{ours_ms:.3f} ms",), "1.5 × wrk")
+    yield Row("  bare blocking socket, a moment later", (f"{bare_minus_server_ms(seconds):.3f} ms",), "")
     if shutil.which("wrk"):
         yield Row("  wrk, one connection, a moment later", (f"{wrk_minus_server_ms(seconds):.3f} ms",), "")
 
@@ -117,6 +120,29 @@ def client_rows(seconds: int) -> Iterable[Row]:
 def server_p50_ms(run: Run) -> float:
     """By the server's own clock."""
     return statistics.median(line.service_time_s for line in run.server_log) * 1000
+
+
+def bare_minus_server_ms(seconds: int) -> float:
+    """The same for the least that Python can do: send, receive, look at the clock."""
+    with tempfile.TemporaryDirectory() as folder:
+        with timed_server(Path(folder), *AT_ONCE) as server:
+            median_s = statistics.median(bare_times_s(urllib.parse.urlsplit(server.url), seconds))
+        server_s = statistics.median(line.service_time_s for line in server.log())
+    return (median_s - server_s) * 1000
+
+
+def bare_times_s(url: urllib.parse.SplitResult, seconds: int) -> list[float]:
+    """Service times of requests on one connection."""
+    request = b"GET /v3/auth/tokens HTTP/1.1\r\nHost: server\r\n\r\n"
+    times_s = []
+    end_s = time.perf_counter() + seconds
+    with socket.create_connection((url.hostname, url.port), 5) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while (start_s := time.perf_counter()) < end_s:
+            connection.sendall(request)
+            connection.recv(65536)  # an answer of a few hundred bytes comes in one piece
+            times_s.append(time.perf_counter() - start_s)
+    return times_s
 
 
 def wrk_minus_server_ms(seconds: int) -> float:

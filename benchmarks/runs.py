@@ -110,5 +110,5 @@ class Row:
 def table(rows: Iterable[Row]) -> str:
     """At most 100 columns."""
     return "\n".join(
-        f"{row.what:<52}{''.join(f'{value:>9}' for value in row.values):<36} {row.limit:>10}".rstrip() for row in rows
+        f"{row.what:<46}{''.join(f'{value:>10}' for value in row.values):<40} {row.limit:>10}".rstrip() for row in rows
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from _histograms import bucket_us
@@ -61,13 +62,16 @@ def test_known_values_add_up_over_processes(locust: Locust, two_processes: tuple
         assert 1.5 < record.test_stop_unix_s - record.test_start_unix_s < 10
 
 
-@pytest.mark.parametrize("name", ["smoke", "soak"])
-def test_the_configuration_files_are_what_locust_understands(locust: Locust, name: str) -> None:
-    config = LOCUSTFILES.parent / "configs" / "locust" / f"{name}.conf"
+CONFIGURATIONS = sorted((LOCUSTFILES.parent / "configs" / "locust").glob("*.conf"))
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=lambda config: config.stem)
+def test_the_configuration_files_are_what_locust_understands(locust: Locust, config: Path) -> None:
     with KnownServer(keystone()) as server:
         arguments = ("--config", str(config), "-H", server.url, "-t", "1s")
         run = locust.finish(locust.start("keystone_auth.py", *arguments, **OS_VARIABLES))
     assert run.exit_code == 0, run.output
     assert len(server.logged("stackswarm-keystone_auth")) > 0
-    assert (locust.folder / "soak_response_times" / "local.csv").exists() == (name == "soak")
-    assert (locust.folder / "soak_stats_history.csv").exists() == (name == "soak")
+    recorded = config.stem != "smoke"
+    assert (locust.folder / f"{config.stem}_response_times" / "local.csv").exists() == recorded
+    assert (locust.folder / f"{config.stem}_stats_history.csv").exists() == recorded
