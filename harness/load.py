@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from analysis.record import ProcessRecord, RecordError, Window, read_process
+from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read_process
 from harness.experiment import Experiment
 from harness.install import REPOSITORY
 from harness.server import Target, end_group, free_port, last_words
@@ -29,6 +30,8 @@ STOP_TIMEOUT_S = 65
 """How long Locust waits for answers at the end: longer than the 60 s after which a request counts as failed."""
 START_AND_STOP_S = 60
 POLL_S = 0.1
+LOST_WORKERS_STATUS = 2
+"""Locust ends with it where a worker was lost; what the others recorded is whole."""
 KILL_GRACE_S = 1.0
 """An interrupted Locust would wait for its requests in flight; nobody needs them any more."""
 
@@ -222,10 +225,36 @@ def processes(output: Files) -> list[ProcessRecord]:
     return found
 
 
-def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: float) -> dict[str, Window]:
+def lost_workers(output: Files) -> list[LostWorker]:
+    """The workers that the master missed during the run, and until when each recorded something.
+
+    Raises LoadError where the master's list cannot be read.
+    """
+    file = output.response_times / "lost-workers.jsonl"
+    if not file.exists():
+        return []
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [LostWorker(r["process"], r["share"], r["of"], _last_seen(output, r["process"])) for r in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LoadError(f"{file} cannot be read: {error}") from error
+
+
+def _last_seen(output: Files, process: str) -> int | None:
+    """End of the last second with a line in the process' health file; its last line may be torn."""
+    health = output.response_times / f"{process}.health.jsonl"
+    lines = health.read_text(encoding="utf-8").splitlines(keepends=True) if health.exists() else []
+    seconds = [json.loads(line)["second"] for line in lines[-2:] if line.endswith("\n")]
+    return max(seconds) + 1 if seconds else None
+
+
+def windows(
+    records: list[ProcessRecord], warm_up_s: float, steady_state_s: float, lost: Collection[str] = ()
+) -> dict[str, Window]:
     """Warm-up and steady state of a run in whole Unix seconds, from what its processes recorded.
 
     The steady state begins with the first whole second that is warm_up_s after the last process had all its users.
+    It is whole where the processes that were not `lost` went on until its end.
     Raises LoadError where the load ended before the steady state did.
     """
     spawned = [r.spawning_complete_unix_s for r in records if r.spawning_complete_unix_s is not None]
@@ -234,9 +263,10 @@ def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: floa
         raise LoadError("a Locust process never had all its users running")
     start = _ceil(max(spawned) + warm_up_s)
     end = start + int(steady_state_s)
-    stopped = [r.test_stop_unix_s for r in records if r.test_stop_unix_s is not None]
-    if len(stopped) < len(records):
-        raise LoadError("a Locust process was lost before the end of the run")
+    left = [r for r in records if r.process not in lost]
+    stopped = [r.test_stop_unix_s for r in left if r.test_stop_unix_s is not None]
+    if not left or len(stopped) < len(left):
+        raise LoadError(f"{'a' if left else 'every'} Locust process was lost before the end of the run")
     if min(stopped) < end:
         raise LoadError(
             f"the load ended {end - min(stopped):.1f} s before the steady state did: starting the users took too long"
@@ -255,6 +285,12 @@ def budget_windows(records: list[ProcessRecord]) -> dict[str, Window]:
         raise LoadError("a Locust process was lost before the end of the run")
     start, end = min(begun), max(stopped)
     return {"steady_state": Window(int(start), _ceil(end), round(end - start, 3))}
+
+
+def budget_lost(lost: list[LostWorker]) -> str:
+    """Why a budget that lost workers is no run: its length is the time that exactly so many answers take."""
+    workers = ", ".join(f"{worker.process} with {100 * worker.share:.3g} % of the {worker.of}" for worker in lost)
+    return f"lost {workers}, which nobody answered: the budget was not reached, and its time is unknown"
 
 
 def _ceil(value: float) -> int:

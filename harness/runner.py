@@ -281,7 +281,8 @@ class _Run:
         if experiment.timing.steady_state is None:
             measured["windows"] = load.budget_windows(records)
         else:
-            measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state)
+            lost = [worker.process for worker in measured["lost_workers"]]
+            measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state, lost)
 
     def _locust(
         self,
@@ -291,7 +292,7 @@ class _Run:
         started: Callable[[int], None],
         measured: dict[str, Any],
     ) -> list[record.ProcessRecord]:
-        """Run Locust once; `measured` gets its command and exit status, whatever happens."""
+        """Run Locust once; `measured` gets its command, exit status and lost workers, whatever happens."""
         seed = experiment.order.seed * 1000 + self.planned.block
         argv = load.command(experiment, self.up.target, output, seed, load.declared_options(experiment.workload))
         measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
@@ -300,7 +301,10 @@ class _Run:
         variables = load.environment(self.up.target, load.inherited_environment(), home)
         status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started)
         measured["locust"]["exit_code"] = status
-        if status != 0:
+        measured["lost_workers"] = lost = load.lost_workers(output)
+        if lost and self.experiment.load.requests is not None:
+            raise LoadError(load.budget_lost(lost))
+        if status != (load.LOST_WORKERS_STATUS if lost else 0):
             raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
         load.check_answered(output)
         return load.processes(output)

@@ -1,10 +1,11 @@
 """The Locust command line, and the windows of a run."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from analysis.record import ProcessRecord, Window
+from analysis.record import LostWorker, ProcessRecord, Window
 from harness import load
 from harness.load import LoadError
 from harness.server import Target
@@ -152,3 +153,28 @@ def test_a_budget_is_measured_from_the_first_start_to_the_last_end() -> None:
 def test_a_run_without_a_whole_steady_state_is_no_run(records: list[ProcessRecord], reason: str) -> None:
     with pytest.raises(LoadError, match=reason):
         load.windows(records, 2.0, 6.0)
+
+
+def worker(name: str, stop: float | None) -> ProcessRecord:
+    return ProcessRecord(name, 1, "open", 0.004, 100.2, 100.4, stop, {})
+
+
+def test_the_windows_of_a_run_that_lost_a_worker_are_those_of_the_others() -> None:
+    records = [worker("worker-0", None), worker("worker-1", 112)]
+    assert load.windows(records, 2.0, 6.0, ["worker-0"])["steady_state"] == Window(103, 109)
+    with pytest.raises(LoadError, match="every Locust process was lost"):
+        load.windows(records, 2.0, 6.0, ["worker-0", "worker-1"])
+
+
+def test_lost_workers(tmp_path: Path) -> None:
+    output = load.files(tmp_path)
+    output.response_times.mkdir()
+    assert load.lost_workers(output) == []
+    rows = [{"process": f"worker-{n}", "share": 0.25, "of": "arrivals", "noticed_unix_s": 200.5} for n in (0, 3)]
+    (output.response_times / "lost-workers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (output.response_times / "worker-3.health.jsonl").write_text('{"second": 194}\n{"second": 195}\n{"seco')
+    expected = [LostWorker("worker-0", 0.25, "arrivals", None), LostWorker("worker-3", 0.25, "arrivals", 196)]
+    assert load.lost_workers(output) == expected
+    (output.response_times / "lost-workers.jsonl").write_text("{")
+    with pytest.raises(LoadError, match="cannot be read"):
+        load.lost_workers(output)
