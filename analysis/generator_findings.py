@@ -138,7 +138,7 @@ def rate_missed(case: Case) -> Iterator[Finding]:
         "The offered load was not reached in {n}.",
         lambda h: f"{h.started} of {h.offered} arrivals were started, {h.started / h.offered:.1%}",
         f"arrivals started below {LEAST_ACHIEVED:.0%} of those offered",
-        "Lower load.arrival_rate_rps, or raise load.max_in_flight.",
+        "Lower the arrival rate, or raise load.max_in_flight.",
         case.severity,
     )
 
@@ -187,7 +187,7 @@ def arrivals_dropped(case: Case) -> Iterator[Finding]:
             "Arrivals were dropped as too late in {n}, and those would have been the slowest.",
             lambda h: f"{h.dropped} of {h.offered} arrivals dropped",
             f"any; severe above {MOST_LATE:.0%} of the arrivals",
-            "Lower load.arrival_rate_rps, or raise load.max_in_flight or load.max_lateness.",
+            "Lower the arrival rate, or raise load.max_in_flight or load.max_lateness.",
             case.severity if severity is Severity.SEVERE else lambda treatment: Severity.NOTE,
         )
 

@@ -13,6 +13,7 @@ An experiment folder holds::
         response_times/<process>.health.jsonl   HEALTH_FIELDS, one line a second
         response_times/lost-workers.jsonl       where a worker was lost: what the master says of it (LostWorker)
         usage.csv       USAGE_COLUMNS
+        arrival_rates.csv   with load.arrival_rates: what Locust read
         locust/         Locust's own CSV files and log
         server/         the server's logs
         configuration/  the rendered configuration, secrets redacted
@@ -177,6 +178,8 @@ class ExperimentRecord:
     plan: list[PlannedRun]
     created_unix_s: float
     schema_version: int = SCHEMA_VERSION
+    arrival_rates: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Contents of the files that load.arrival_rates names, by that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +221,7 @@ class RunRecord:
     """command (argv without secrets), exit_code, facts (what the locustfile found out, token_format for one)."""
     files: dict[str, Any]
     """Role to path or list of paths, relative to the run folder: response_times, processes, health, usage, locust,
-    server_logs, configuration."""
+    server_logs, configuration, arrival_rates."""
     schema_version: int = SCHEMA_VERSION
     lost_workers: list[LostWorker] = dataclasses.field(default_factory=list)
     """The run is kept, and its load was less than asked for."""

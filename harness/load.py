@@ -14,12 +14,15 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read_process
-from harness.experiment import Experiment
+from harness import arrivals
+from harness.experiment import Experiment, Load
 from harness.install import REPOSITORY
 from harness.server import Target, end_group, free_port, last_words
 
 SPARE_S = 2
 """Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
+WORKERS_SPARE_S = 1
+"""And this much more with workers: for so long its master may wait for their word that all users are there."""
 SET_BY_HARNESS = frozenset(
     {
         *("response_times", "users_csv", "os_cloud", "seed", "think_time", "requests"),
@@ -47,11 +50,16 @@ class Files:
     response_times: Path
     csv_prefix: Path
     log: Path
+    arrival_rates: Path
+    """Read by Locust: the file of load.arrival_rates for spare_s() longer."""
 
 
 def files(run_folder: Path) -> Files:
     """The files of Locust below a run folder."""
-    return Files(run_folder / "response_times", run_folder / "locust" / "locust", run_folder / "locust" / "locust.log")
+    locust = run_folder / "locust"
+    return Files(
+        run_folder / "response_times", locust / "locust", locust / "locust.log", run_folder / "arrival_rates.csv"
+    )
 
 
 def command(
@@ -69,7 +77,7 @@ def command(
     load = experiment.load
     options: dict[str, object] = {
         "host": target.url,
-        **_model_options(experiment),
+        **_model_options(experiment, output),
         "stop-timeout": STOP_TIMEOUT_S,
         # Failures are results, not a broken run: only a generator that breaks may end with another status.
         "exit-code-on-error": 0,
@@ -90,12 +98,12 @@ def command(
     return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
-def _model_options(experiment: Experiment) -> dict[str, object]:
+def _model_options(experiment: Experiment, output: Files) -> dict[str, object]:
     """What the workload model, the budget and the timing come to on the command line."""
     load, timing = experiment.load, experiment.timing
     if load.model == "open":
         options: dict[str, object] = {
-            "arrival-rate": f"{load.arrival_rate_rps:g}",
+            **_rate_options(load, output),
             "arrival-process": load.arrival_process or "constant",
             "max-in-flight": load.max_in_flight,
         }
@@ -104,7 +112,28 @@ def _model_options(experiment: Experiment) -> dict[str, object]:
         options = {"users": load.users, "spawn-rate": load.users, "think-time": f"{load.think_time or 0:g}"}
     if load.requests is not None:
         return options | {"requests": load.requests, "run-time": f"{budget_limit_s(load.requests, load.slots):.0f}s"}
-    return options | {"run-time": f"{timing.warm_up + (timing.steady_state or 0) + SPARE_S:g}s"}
+    return options | {"run-time": f"{timing.warm_up + (timing.steady_state or 0) + spare_s(load):g}s"}
+
+
+def spare_s(load: Load) -> int:
+    """How much longer Locust runs than warm-up and steady state, in seconds."""
+    return SPARE_S + (WORKERS_SPARE_S if load.processes > 1 else 0)
+
+
+def _rate_options(load: Load, output: Files) -> dict[str, object]:
+    """A schedule goes on at its last rate for spare_s: steady state begins with a whole second, and so ends later."""
+    if load.arrival_steps is not None:
+        last_rps = arrivals.read("arrival_steps", load.arrival_steps).last_rps
+        return {"arrival-steps": f"{load.arrival_steps},{arrivals.plain(last_rps)}:{spare_s(load)}s"}
+    if load.arrival_rates is not None:
+        return {"arrival-rates": output.arrival_rates}
+    return {"arrival-rate": f"{load.arrival_rate_rps:g}"}
+
+
+def write_rates(output: Files, text: str, load: Load) -> None:
+    """Write the file that Locust reads: the experiment's, and its last rate for spare_s more."""
+    last_rps = arrivals.read("arrival_rates", text).last_rps
+    output.arrival_rates.write_text(f"{text.rstrip()}\n{spare_s(load)},{arrivals.plain(last_rps)}\n", encoding="utf-8")
 
 
 def warm_up_pass(experiment: Experiment) -> Experiment:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RunRecord
-from harness import configuration, load
+from harness import arrivals, configuration, load
 from harness.configuration import Value
 from harness.environment import environment
 from harness.experiment import Experiment, ExperimentFile
@@ -55,7 +55,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         held_constant={
             path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
         },
-        notes=_notes(experiment, values),
+        notes=[*_notes(experiment, values), *arrivals.sentences(file)],
         timing=_timing(experiment),
         replicates=experiment.replicates,
         order=experiment.order.model_dump(),
@@ -63,6 +63,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         overrides=list(file.overrides),
         plan=plan(experiment),
         created_unix_s=time.time(),
+        arrival_rates=file.rate_files,
     )
 
 
@@ -295,6 +296,8 @@ class _Run:
         """Run Locust once; `measured` gets its command, exit status and lost workers, whatever happens."""
         seed = experiment.order.seed * 1000 + self.planned.block
         argv = load.command(experiment, self.up.target, output, seed, load.declared_options(experiment.workload))
+        if experiment.load.arrival_rates is not None:
+            load.write_rates(output, self.file.rate_files[experiment.load.arrival_rates], experiment.load)
         measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
         home = scratch / "home"
         home.mkdir(exist_ok=True)
@@ -344,6 +347,7 @@ def _files(partial: Path) -> dict[str, Any]:
         "processes": below("response_times/*.json"),
         "health": below("response_times/*.health.jsonl"),
         "usage": "usage.csv",
+        "arrival_rates": below("arrival_rates.csv"),
         "locust": below("locust/*"),
         "server_logs": below("server/*"),
         "configuration": below("configuration/*"),

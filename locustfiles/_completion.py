@@ -67,7 +67,7 @@ class Completion:
             self._end(although_stopped=True)
             return "no worker is left, and the test ends"
         self._close_part(worker)
-        return "the test goes on without it"
+        return "the test goes on without it" if self._test else "it was noticed at the end of the test"
 
     def _close_part(self, worker: str) -> None:
         if worker in self._open_parts:

@@ -3,6 +3,7 @@
 The servers are real, little processes; in place of Locust a function notes that it was called and writes what it would.
 """
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -284,6 +285,20 @@ def test_the_experiment_says_what_is_held_constant_and_how_it_differs_from_what_
     assert any("cache = dict, and ships with null" in note for note in described.notes)
     assert any("hash_rounds = 4, and ships with 12" in note for note in described.notes)
     assert not any("token_provider" in note for note in described.notes)
+
+
+def test_rate_files_are_kept_with_the_result_and_resume_takes_them_from_there(tmp_path: Path) -> None:
+    text = "seconds,rate_rps\n2,10\n6,30\n"
+    model = "load={model: open, arrival_rates: peak.csv, max_in_flight: 9}"
+    changes = ("factors={}", "baseline={}", "primary={}", "timing={warm_up: 2s}", model)
+    described = runner.describe(read(GOOD, changes, {"peak.csv": text}))
+    assert described.arrival_rates == {"peak.csv": text}
+    assert described.timing == {"warm_up_s": 2, "steady_state_s": 6}
+    assert any("follow peak.csv from the start of the run: 30 a second on average" in n for n in described.notes)
+    record.write_experiment(tmp_path, described)
+    known = record.read_experiment(tmp_path).arrival_rates
+    again = runner.describe(read(GOOD, changes, known))  # there is no such file
+    assert dataclasses.replace(again, created_unix_s=described.created_unix_s) == described
 
 
 def test_a_server_that_is_still_busy_is_replaced_before_the_next_run(

@@ -164,6 +164,7 @@ def test_the_last_worker_ends_an_endless_test(runs: dict[str, Run]) -> None:
 def test_users_lost_in_the_last_seconds_are_recorded(runs: dict[str, Run]) -> None:
     run = runs["lose_users_in_the_last_second"]
     assert run.exit_code == 2, run.output
+    assert "% of the users: it was noticed at the end of the test" in run.output
     (row,) = lost(run)
     assert (row["process"], row["of"]) == ("worker-0", "users")
     assert row["share"] in (0.4, 0.6)
