@@ -258,10 +258,11 @@ def test_workers_lost(demo_copy: Path, users: int, silent_from_s: int | None, se
     ]
 
 
-def test_what_a_lost_worker_had_not_reported_yet_is_no_other_finding(demo_copy: Path) -> None:
+@pytest.mark.parametrize("locust", [100, 100_000])
+def test_what_a_lost_worker_had_not_reported_or_not_recorded_is_no_other_finding(demo_copy: Path, locust: int) -> None:
     run = run_folder(demo_copy, processes=1, users=16)
-    synthetic_total = run / "locust/load_stats.csv"
-    synthetic_total.write_text("Type,Name,Request Count,Failure Count\n,Aggregated,100,0\n", encoding="utf-8")
+    text = f"Type,Name,Request Count,Failure Count\n,Aggregated,{locust},0\n"
+    (run / "locust/load_stats.csv").write_text(text, encoding="utf-8")
     assert names(analyse(demo_copy)) == {"totals_disagree"}
     lost = {"process": "worker-1", "share": 0.5, "of": "users", "last_seen_unix_s": None}
     change(run, lost_workers=[lost])
