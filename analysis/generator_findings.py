@@ -8,6 +8,7 @@ from analysis import generator
 from analysis.findings import Case, Finding, Severity
 from analysis.generator import Health
 from analysis.load import STEADY_STATE
+from analysis.record import LostWorker, RunRecord
 
 MOST_RUN_QUEUE = 0.05
 MOST_LAG_US = 5000.0
@@ -85,6 +86,46 @@ def _most_lag_us(case: Case, run: int) -> float:
     return max(MOST_LAG_US, MOST_LAG_SHARE * (case.seen(run).response_times.percentile_us(0.5) or 0.0))
 
 
+def workers_lost(case: Case) -> Iterator[Finding]:
+    """Generator processes that went missing: from then on the load was less than the file says, by their share."""
+    lost = {record.number: record for record in case.complete_records if record.lost_workers}
+    severities = {run: _loss_severity(case, record) for run, record in lost.items()}
+    for severity in Severity:
+        runs = [run for run in lost if severities[run] is severity]
+        if runs:
+            yield Finding(
+                "workers_lost",
+                severity,
+                f"Load generator processes were lost in {len(runs)} of {len(case.experiment.complete_runs())} runs, "
+                "and their share of the load with them.",
+                tuple(f"{case.run_label(run)}: {_loss(lost[run], worker)}"
+                      for run in runs for worker in lost[run].lost_workers),
+                "none lost before the end of steady state",
+                "Read locust/console.log and the system's log (memory?), remove these runs' folders, and "
+                "`python -m harness run --resume FOLDER`.",
+                case.treatments_of(runs),
+            )  # fmt: skip
+
+
+def _loss_severity(case: Case, record: RunRecord) -> Severity:
+    end = record.windows[STEADY_STATE].end_unix_s
+    within = any(worker.last_seen_unix_s is None or worker.last_seen_unix_s < end for worker in record.lost_workers)
+    return case.severity(case.treatments_of([record.number])[0]) if within else Severity.NOTE
+
+
+def _loss(record: RunRecord, worker: LostWorker) -> str:
+    window, seen = record.windows[STEADY_STATE], worker.last_seen_unix_s
+    if seen is None:
+        when = "it recorded nothing"
+    elif seen < window.start_unix_s:
+        when = f"silent from {window.start_unix_s - seen} s before steady state on"
+    elif seen < window.end_unix_s:
+        when = f"silent from {seen - window.start_unix_s} s into steady state on"
+    else:
+        when = "silent after steady state only"
+    return f"{worker.process} with {100 * worker.share:.3g} % of the {worker.of}, {when}"
+
+
 def rate_missed(case: Case) -> Iterator[Finding]:
     """The open model offered arrivals that were not started: the load was less than the file says."""
     missed = {
@@ -97,7 +138,7 @@ def rate_missed(case: Case) -> Iterator[Finding]:
         "The offered load was not reached in {n}.",
         lambda h: f"{h.started} of {h.offered} arrivals were started, {h.started / h.offered:.1%}",
         f"arrivals started below {LEAST_ACHIEVED:.0%} of those offered",
-        "Lower load.arrival_rate_rps, or raise load.max_in_flight.",
+        "Lower the arrival rate, or raise load.max_in_flight.",
         case.severity,
     )
 
@@ -146,7 +187,7 @@ def arrivals_dropped(case: Case) -> Iterator[Finding]:
             "Arrivals were dropped as too late in {n}, and those would have been the slowest.",
             lambda h: f"{h.dropped} of {h.offered} arrivals dropped",
             f"any; severe above {MOST_LATE:.0%} of the arrivals",
-            "Lower load.arrival_rate_rps, or raise load.max_in_flight or load.max_lateness.",
+            "Lower the arrival rate, or raise load.max_in_flight or load.max_lateness.",
             case.severity if severity is Severity.SEVERE else lambda treatment: Severity.NOTE,
         )
 

@@ -11,7 +11,9 @@ An experiment folder holds::
         response_times/<process>.csv    RESPONSE_TIME_COLUMNS, one file a Locust process
         response_times/<process>.json   what that process knows of itself (ProcessRecord)
         response_times/<process>.health.jsonl   HEALTH_FIELDS, one line a second
+        response_times/lost-workers.jsonl       where a worker was lost: what the master says of it (LostWorker)
         usage.csv       USAGE_COLUMNS
+        arrival_rates.csv   with load.arrival_rates: what Locust read
         locust/         Locust's own CSV files and log
         server/         the server's logs
         configuration/  the rendered configuration, secrets redacted
@@ -176,6 +178,22 @@ class ExperimentRecord:
     plan: list[PlannedRun]
     created_unix_s: float
     schema_version: int = SCHEMA_VERSION
+    arrival_rates: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Contents of the files that load.arrival_rates names, by that name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LostWorker:
+    """A load generator process that went missing during a run."""
+
+    process: str
+    """As its files are called. What they hold is in the run's numbers."""
+    share: float
+    """Of the load that was asked for, the part that it had: 0.5 is one of two."""
+    of: str
+    """What that is counted in: "users", "arrivals" or "requests"."""
+    last_seen_unix_s: int | None
+    """End of the last second that it recorded: from then on its part was missing. None where it recorded none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +221,10 @@ class RunRecord:
     """command (argv without secrets), exit_code, facts (what the locustfile found out, token_format for one)."""
     files: dict[str, Any]
     """Role to path or list of paths, relative to the run folder: response_times, processes, health, usage, locust,
-    server_logs, configuration."""
+    server_logs, configuration, arrival_rates."""
     schema_version: int = SCHEMA_VERSION
+    lost_workers: list[LostWorker] = dataclasses.field(default_factory=list)
+    """The run is kept, and its load was less than asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,6 +273,7 @@ def read_run(folder: Path) -> RunRecord:
     path = folder / RUN_FILE
     data = _read_json(path)
     data["windows"] = {name: _build(Window, window, path) for name, window in data.get("windows", {}).items()}
+    data["lost_workers"] = [_build(LostWorker, worker, path) for worker in data.get("lost_workers", [])]
     return _build(RunRecord, data, path)
 
 

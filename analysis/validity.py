@@ -151,6 +151,9 @@ def usage_missing(case: Case) -> Iterator[Finding]:
 def totals_disagree(case: Case) -> Iterator[Finding]:
     """The histograms' total and that of Locust's own CSV, of the whole run, warm-up included."""
     totals = case.experiment.totals.dropna()
+    # A worker that was lost had reported to Locust three seconds' worth less, or a second's more, than it had recorded.
+    lossy = [record.number for record in case.complete_records if record.lost_workers]
+    totals = totals[~totals["run"].isin(lossy)]
     apart = totals[(totals["recorded"] - totals["locust"]).abs() > MOST_TOTALS_APART * totals["locust"].clip(lower=1)]
     fewer = apart["recorded"] < apart["locust"]
     # Locust writes its CSV once a second, and so may miss the last of a run; more than a few per cent it does not miss.
@@ -283,6 +286,7 @@ CHECKS: tuple[Check, ...] = (
     generator_busy,
     generator_findings.generator_lagging,
     generator_findings.generator_starved,
+    generator_findings.workers_lost,
     generator_findings.rate_missed,
     generator_findings.arrivals_late,
     generator_findings.arrivals_waited,

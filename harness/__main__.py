@@ -20,7 +20,7 @@ from rich.table import Table
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RecordError, RunRecord
-from harness import runner
+from harness import arrivals, runner
 from harness.configuration import ConfigurationError
 from harness.experiment import ExperimentError, ExperimentFile
 from harness.install import REPOSITORY, InstallError
@@ -78,6 +78,8 @@ def show_plan(file: File, changes: Set = None) -> None:
     servers = len({run.server_number for run in runs})
     length = _minutes(duration_s(experiment.experiment, runs))
     out.print(f"{len(runs)} runs on {servers} servers, about {length}")
+    for sentence in arrivals.sentences(experiment):
+        out.print(sentence, markup=False)
     for remark in remarks(experiment.experiment):
         out.print(f"note: {remark}", markup=False)
 
@@ -143,7 +145,7 @@ def _resumed(
     folder = folder.resolve()
     known = record.read_experiment(folder)
     text = folder / "experiment.yml"
-    experiment = dataclasses.replace(read(text, tuple(known.overrides)), name=known.name)
+    experiment = dataclasses.replace(read(text, tuple(known.overrides), known.arrival_rates), name=known.name)
     if changed := _differences(known, runner.describe(experiment)):
         raise UsageError(
             f"{text} is not what {folder}/experiment.json was made from (other: {', '.join(changed)}). "

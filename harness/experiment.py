@@ -109,6 +109,10 @@ class Load(Model):
     requests: Count | None = None
     """An exact budget, in place of timing.steady_state."""
     arrival_rate_rps: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
+    arrival_steps: str | None = None
+    """Rates and ramps with their times, as Locust's --arrival-steps takes them. They begin with the run."""
+    arrival_rates: str | None = None
+    """The same from a file, relative to the experiment's, as Locust's --arrival-rates takes it."""
     arrival_process: Literal["constant", "poisson"] | None = None
     max_in_flight: UserCount | None = None
     max_lateness: Duration | None = None
@@ -119,9 +123,10 @@ class Load(Model):
         return self.users or self.max_in_flight or 0
 
 
+RATES = ("arrival_rate_rps", "arrival_steps", "arrival_rates")
 LOAD_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
     "closed": {"needs": ("users",), "may have": ("think_time", "requests")},
-    "open": {"needs": ("arrival_rate_rps", "max_in_flight"), "may have": ("arrival_process", "max_lateness")},
+    "open": {"needs": ("max_in_flight",), "may have": (*RATES, "arrival_process", "max_lateness")},
 }
 
 
@@ -138,11 +143,22 @@ def load_problems(document: Document) -> Iterator[tuple[Keys, str]]:
     for key in (*LOAD_KEYS[other]["needs"], *LOAD_KEYS[other]["may have"]):
         if key in load:
             yield ("load", key), f"load.{key}: belongs to the {other} workload model, and this one is {model}"
+    if model == "open":
+        yield from _rate_problems(load)
     if isinstance(timing, dict) and ("requests" in load) == ("steady_state" in timing):
         if "requests" in load:
             yield ("load", "requests"), "load.requests: name either it or timing.steady_state, never both"
-        else:
+        elif not {"arrival_steps", "arrival_rates"} & set(load):  # whose length says it
             yield ("timing", "steady_state"), "timing.steady_state: is missing, and so is load.requests"
+
+
+def _rate_problems(load: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
+    given = [key for key in RATES if key in load]
+    if not given:
+        others = " or ".join(f"load.{key}" for key in RATES[1:])
+        yield ("load", RATES[0]), f"load.{RATES[0]}: is missing; the open workload model needs it, or {others}"
+    for key in given[1:]:
+        yield ("load", key), f"load.{key}: name either it or load.{given[0]}, never both"
 
 
 class Primary(Model):
@@ -216,6 +232,8 @@ class ExperimentFile:
     """The file with --set applied and each factor at its first level."""
     overrides: tuple[str, ...]
     experiment: Experiment
+    rate_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Contents of the files that load.arrival_rates names, by the name that it gives them."""
 
     def at(self, treatment: Treatment) -> Experiment:
         """The experiment with the factors at these levels."""

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from analysis.record import ProcessRecord, RecordError, Window, read_process
-from harness.experiment import Experiment
+from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read_process
+from harness import arrivals
+from harness.experiment import Experiment, Load
 from harness.install import REPOSITORY
 from harness.server import Target, end_group, free_port, last_words
 
 SPARE_S = 2
 """Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
+WORKERS_SPARE_S = 1
+"""And this much more with workers: for so long its master may wait for their word that all users are there."""
 SET_BY_HARNESS = frozenset(
     {
         *("response_times", "users_csv", "os_cloud", "seed", "think_time", "requests"),
@@ -29,6 +33,8 @@ STOP_TIMEOUT_S = 65
 """How long Locust waits for answers at the end: longer than the 60 s after which a request counts as failed."""
 START_AND_STOP_S = 60
 POLL_S = 0.1
+LOST_WORKERS_STATUS = 2
+"""Locust ends with it where a worker was lost; what the others recorded is whole."""
 KILL_GRACE_S = 1.0
 """An interrupted Locust would wait for its requests in flight; nobody needs them any more."""
 
@@ -44,11 +50,16 @@ class Files:
     response_times: Path
     csv_prefix: Path
     log: Path
+    arrival_rates: Path
+    """Read by Locust: the file of load.arrival_rates for spare_s() longer."""
 
 
 def files(run_folder: Path) -> Files:
     """The files of Locust below a run folder."""
-    return Files(run_folder / "response_times", run_folder / "locust" / "locust", run_folder / "locust" / "locust.log")
+    locust = run_folder / "locust"
+    return Files(
+        run_folder / "response_times", locust / "locust", locust / "locust.log", run_folder / "arrival_rates.csv"
+    )
 
 
 def command(
@@ -66,7 +77,7 @@ def command(
     load = experiment.load
     options: dict[str, object] = {
         "host": target.url,
-        **_model_options(experiment),
+        **_model_options(experiment, output),
         "stop-timeout": STOP_TIMEOUT_S,
         # Failures are results, not a broken run: only a generator that breaks may end with another status.
         "exit-code-on-error": 0,
@@ -87,12 +98,12 @@ def command(
     return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
-def _model_options(experiment: Experiment) -> dict[str, object]:
+def _model_options(experiment: Experiment, output: Files) -> dict[str, object]:
     """What the workload model, the budget and the timing come to on the command line."""
     load, timing = experiment.load, experiment.timing
     if load.model == "open":
         options: dict[str, object] = {
-            "arrival-rate": f"{load.arrival_rate_rps:g}",
+            **_rate_options(load, output),
             "arrival-process": load.arrival_process or "constant",
             "max-in-flight": load.max_in_flight,
         }
@@ -101,7 +112,28 @@ def _model_options(experiment: Experiment) -> dict[str, object]:
         options = {"users": load.users, "spawn-rate": load.users, "think-time": f"{load.think_time or 0:g}"}
     if load.requests is not None:
         return options | {"requests": load.requests, "run-time": f"{budget_limit_s(load.requests, load.slots):.0f}s"}
-    return options | {"run-time": f"{timing.warm_up + (timing.steady_state or 0) + SPARE_S:g}s"}
+    return options | {"run-time": f"{timing.warm_up + (timing.steady_state or 0) + spare_s(load):g}s"}
+
+
+def spare_s(load: Load) -> int:
+    """How much longer Locust runs than warm-up and steady state, in seconds."""
+    return SPARE_S + (WORKERS_SPARE_S if load.processes > 1 else 0)
+
+
+def _rate_options(load: Load, output: Files) -> dict[str, object]:
+    """A schedule goes on at its last rate for spare_s: steady state begins with a whole second, and so ends later."""
+    if load.arrival_steps is not None:
+        last_rps = arrivals.read("arrival_steps", load.arrival_steps).last_rps
+        return {"arrival-steps": f"{load.arrival_steps},{arrivals.plain(last_rps)}:{spare_s(load)}s"}
+    if load.arrival_rates is not None:
+        return {"arrival-rates": output.arrival_rates}
+    return {"arrival-rate": f"{load.arrival_rate_rps:g}"}
+
+
+def write_rates(output: Files, text: str, load: Load) -> None:
+    """Write the file that Locust reads: the experiment's, and its last rate for spare_s more."""
+    last_rps = arrivals.read("arrival_rates", text).last_rps
+    output.arrival_rates.write_text(f"{text.rstrip()}\n{spare_s(load)},{arrivals.plain(last_rps)}\n", encoding="utf-8")
 
 
 def warm_up_pass(experiment: Experiment) -> Experiment:
@@ -222,10 +254,36 @@ def processes(output: Files) -> list[ProcessRecord]:
     return found
 
 
-def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: float) -> dict[str, Window]:
+def lost_workers(output: Files) -> list[LostWorker]:
+    """The workers that the master missed during the run, and until when each recorded something.
+
+    Raises LoadError where the master's list cannot be read.
+    """
+    file = output.response_times / "lost-workers.jsonl"
+    if not file.exists():
+        return []
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [LostWorker(r["process"], r["share"], r["of"], _last_seen(output, r["process"])) for r in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LoadError(f"{file} cannot be read: {error}") from error
+
+
+def _last_seen(output: Files, process: str) -> int | None:
+    """End of the last second with a line in the process' health file; its last line may be torn."""
+    health = output.response_times / f"{process}.health.jsonl"
+    lines = health.read_text(encoding="utf-8").splitlines(keepends=True) if health.exists() else []
+    seconds = [json.loads(line)["second"] for line in lines[-2:] if line.endswith("\n")]
+    return max(seconds) + 1 if seconds else None
+
+
+def windows(
+    records: list[ProcessRecord], warm_up_s: float, steady_state_s: float, lost: Collection[str] = ()
+) -> dict[str, Window]:
     """Warm-up and steady state of a run in whole Unix seconds, from what its processes recorded.
 
     The steady state begins with the first whole second that is warm_up_s after the last process had all its users.
+    It is whole where the processes that were not `lost` went on until its end.
     Raises LoadError where the load ended before the steady state did.
     """
     spawned = [r.spawning_complete_unix_s for r in records if r.spawning_complete_unix_s is not None]
@@ -234,9 +292,10 @@ def windows(records: list[ProcessRecord], warm_up_s: float, steady_state_s: floa
         raise LoadError("a Locust process never had all its users running")
     start = _ceil(max(spawned) + warm_up_s)
     end = start + int(steady_state_s)
-    stopped = [r.test_stop_unix_s for r in records if r.test_stop_unix_s is not None]
-    if len(stopped) < len(records):
-        raise LoadError("a Locust process was lost before the end of the run")
+    left = [r for r in records if r.process not in lost]
+    stopped = [r.test_stop_unix_s for r in left if r.test_stop_unix_s is not None]
+    if not left or len(stopped) < len(left):
+        raise LoadError(f"{'a' if left else 'every'} Locust process was lost before the end of the run")
     if min(stopped) < end:
         raise LoadError(
             f"the load ended {end - min(stopped):.1f} s before the steady state did: starting the users took too long"
@@ -255,6 +314,12 @@ def budget_windows(records: list[ProcessRecord]) -> dict[str, Window]:
         raise LoadError("a Locust process was lost before the end of the run")
     start, end = min(begun), max(stopped)
     return {"steady_state": Window(int(start), _ceil(end), round(end - start, 3))}
+
+
+def budget_lost(lost: list[LostWorker]) -> str:
+    """Why a budget that lost workers is no run: its length is the time that exactly so many answers take."""
+    workers = ", ".join(f"{worker.process} with {100 * worker.share:.3g} % of the {worker.of}" for worker in lost)
+    return f"lost {workers}, which nobody answered: the budget was not reached, and its time is unknown"
 
 
 def _ceil(value: float) -> int:

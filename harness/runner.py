@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RunRecord
-from harness import configuration, load
+from harness import arrivals, configuration, load
 from harness.configuration import Value
 from harness.environment import environment
 from harness.experiment import Experiment, ExperimentFile
@@ -55,7 +55,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         held_constant={
             path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
         },
-        notes=_notes(experiment, values),
+        notes=[*_notes(experiment, values), *arrivals.sentences(file)],
         timing=_timing(experiment),
         replicates=experiment.replicates,
         order=experiment.order.model_dump(),
@@ -63,6 +63,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         overrides=list(file.overrides),
         plan=plan(experiment),
         created_unix_s=time.time(),
+        arrival_rates=file.rate_files,
     )
 
 
@@ -281,7 +282,8 @@ class _Run:
         if experiment.timing.steady_state is None:
             measured["windows"] = load.budget_windows(records)
         else:
-            measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state)
+            lost = [worker.process for worker in measured["lost_workers"]]
+            measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state, lost)
 
     def _locust(
         self,
@@ -291,16 +293,21 @@ class _Run:
         started: Callable[[int], None],
         measured: dict[str, Any],
     ) -> list[record.ProcessRecord]:
-        """Run Locust once; `measured` gets its command and exit status, whatever happens."""
+        """Run Locust once; `measured` gets its command, exit status and lost workers, whatever happens."""
         seed = experiment.order.seed * 1000 + self.planned.block
         argv = load.command(experiment, self.up.target, output, seed, load.declared_options(experiment.workload))
+        if experiment.load.arrival_rates is not None:
+            load.write_rates(output, self.file.rate_files[experiment.load.arrival_rates], experiment.load)
         measured["locust"] = {"command": argv, "exit_code": None, "facts": {}}
         home = scratch / "home"
         home.mkdir(exist_ok=True)
         variables = load.environment(self.up.target, load.inherited_environment(), home)
         status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started)
         measured["locust"]["exit_code"] = status
-        if status != 0:
+        measured["lost_workers"] = lost = load.lost_workers(output)
+        if lost and self.experiment.load.requests is not None:
+            raise LoadError(load.budget_lost(lost))
+        if status != (load.LOST_WORKERS_STATUS if lost else 0):
             raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
         load.check_answered(output)
         return load.processes(output)
@@ -340,6 +347,7 @@ def _files(partial: Path) -> dict[str, Any]:
         "processes": below("response_times/*.json"),
         "health": below("response_times/*.health.jsonl"),
         "usage": "usage.csv",
+        "arrival_rates": below("arrival_rates.csv"),
         "locust": below("locust/*"),
         "server_logs": below("server/*"),
         "configuration": below("configuration/*"),

@@ -10,9 +10,10 @@ from typing import Any
 import pydantic
 
 from analysis.record import METRICS, Level
-from harness import configuration, load
+from harness import arrivals, configuration, load
 from harness.configuration import Configuration
 from harness.experiment import (
+    RATES,
     Document,
     Experiment,
     ExperimentError,
@@ -20,6 +21,7 @@ from harness.experiment import (
     Keys,
     ParsedFile,
     Problem,
+    duration_s,
     factor_levels,
     load_problems,
     sentence,
@@ -34,15 +36,15 @@ from harness.systems import SYSTEMS
 LOCUSTFILES = REPOSITORY / "locustfiles"
 LOAD_FACTORS = (
     *("users", "processes", "think_time", "requests"),
-    *("arrival_rate_rps", "arrival_process", "max_in_flight", "max_lateness"),
+    *(*RATES, "arrival_process", "max_in_flight", "max_lateness"),
 )
 FREE_FACTORS = ("workload", "server.configuration", *(f"load.{key}" for key in LOAD_FACTORS))
 
 Found = Iterator[tuple[Keys, str]]
 
 
-def read(path: Path, overrides: tuple[str, ...] = ()) -> ExperimentFile:
-    """Read and check an experiment file.
+def read(path: Path, overrides: tuple[str, ...] = (), rate_files: dict[str, str] | None = None) -> ExperimentFile:
+    """Read and check an experiment file. `rate_files`: contents to take for the files that load.arrival_rates names.
 
     Raises ExperimentError with every problem in it.
     """
@@ -56,11 +58,16 @@ def read(path: Path, overrides: tuple[str, ...] = ()) -> ExperimentFile:
     factors = factor_levels(parsed.document)
     known = _factor_paths(parsed.document)
     document = substitute(parsed.document, {path: levels[0] for path, levels in factors.items() if path in known})
-    problems = [parsed.problem(keys, message) for keys, message in _problems(document, factors)]
+    schedules = _schedules(document, factors)
+    if rate_files is None:
+        rate_files = arrivals.read_files(path.parent, [name for key, name, _, _ in schedules if key == "arrival_rates"])
+    _derive_steady_state(document, rate_files)
+    found = [*_problems(document, factors), *_schedule_problems(document, schedules, rate_files)]
+    problems = [parsed.problem(keys, message) for keys, message in found]
     problems += _varied_overrides(overrides, factors)
     if problems:
         raise ExperimentError(path, problems)
-    return ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document))
+    return ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document), rate_files)
 
 
 def workloads() -> list[str]:
@@ -95,6 +102,70 @@ def _name_null_caches(document: Document) -> None:
         for path, level in selection.items():
             if path.startswith("server.parameters.") and level is None:
                 selection[path] = "null"
+
+
+Schedules = list[tuple[str, str, Keys, str]]
+"""Key of `load`, its value, where that stands, and what a message about it begins with."""
+
+
+def _schedules(document: Document, factors: dict[str, list[Level]]) -> Schedules:
+    """Every schedule that the experiment names, as a value or as a level; what is not text is another check's."""
+    found: Schedules = []
+    for key in arrivals.READERS:
+        path = f"load.{key}"
+        if path in factors:
+            places: list[tuple[Any, Keys, str]] = [
+                (level, ("factors", path, i), f"factors.{path}: level {level!r}")
+                for i, level in enumerate(factors[path])
+            ]
+        else:
+            places = [(_mapping(document, "load").get(key), ("load", key), path)]
+        found += [(key, value, keys, words) for value, keys, words in places if isinstance(value, str)]
+    return found
+
+
+def _derive_steady_state(document: Document, rate_files: dict[str, str]) -> None:
+    """timing.steady_state may be left out where a schedule's length says it: what is left of that after the warm-up."""
+    timing, given = document.get("timing"), _mapping(document, "load")
+    schedules = [(key, given[key]) for key in arrivals.READERS if isinstance(given.get(key), str)]
+    if not isinstance(timing, dict) or "steady_state" in timing or len(schedules) != 1:
+        return
+    try:
+        left_s = arrivals.find(*schedules[0], rate_files).length_s - duration_s(timing.get("warm_up"))
+    except ValueError:
+        return
+    if _is_window(left_s):
+        timing["steady_state"] = f"{round(left_s)}s"
+
+
+def _schedule_problems(document: Document, schedules: Schedules, rate_files: dict[str, str]) -> Found:
+    """What is no schedule, and where its length is not that of warm-up and steady state."""
+    timing = _mapping(document, "timing")
+    for key, value, keys, words in schedules:
+        try:
+            length_s = arrivals.find(key, value, rate_files).length_s
+        except ValueError as error:
+            yield keys, f"{words}: {error}"
+            continue
+        try:
+            warm_up_s = duration_s(timing.get("warm_up"))
+            steady_s = duration_s(timing["steady_state"]) if "steady_state" in timing else None
+        except ValueError:
+            continue  # said of timing
+        if steady_s is None:
+            if not _is_window(length_s - warm_up_s):
+                yield keys, f"{words}: lasts {length_s:g} s, {_LEAVES.format(length_s - warm_up_s)}"
+        elif abs(length_s - warm_up_s - steady_s) > SAME_LENGTH_S:
+            yield keys, f"{words}: lasts {length_s:g} s, {_NOT_THE_RUN.format(warm_up_s + steady_s)}"
+
+
+def _is_window(length_s: float) -> bool:
+    return 1 - SAME_LENGTH_S < length_s < math.inf and abs(length_s - round(length_s)) < SAME_LENGTH_S
+
+
+SAME_LENGTH_S = 1e-5
+_LEAVES = "which leaves {:g} s of steady state after timing.warm_up; it has to leave whole seconds, at least 1"
+_NOT_THE_RUN = "and the run's warm-up and steady state {:g} s; it begins with the run, so they must be equal"
 
 
 def _existence_problems(document: Document) -> Found:

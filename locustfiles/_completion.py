@@ -1,7 +1,8 @@
-"""Ends a test that knows when it is over: all requests of a budget answered, or all arrivals of a finite schedule.
+"""Ends a test that knows when it is over: all requests of a budget answered, or a finite schedule of arrivals done.
 
-Each process reports its part. The test ends when all parts are done; headless the command too. A worker that is lost
-before its part is done ends the test as well, with a message and exit code 2: what it owed will never be answered.
+Each process reports its part. The test ends when all parts are done; headless the command too. A budget that loses a
+worker can never be answered, so the test ends there; any other load goes on with the workers that are left. Both are
+said, and headless the exit code is not 0: _lost_workers.py.
 """
 
 # mypy: allow-untyped-calls, allow-untyped-decorators
@@ -12,12 +13,10 @@ import logging
 from typing import Any
 
 import gevent
+from _lost_workers import LostWorkers
 from _options import option
 from locust.env import Environment
-from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
-
-EXIT_CODE = 2
-WATCH_S = 0.5
+from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +28,22 @@ class Completion:
         self._environment = environment
         self._test = ""
         self._open_parts: set[str] = set()
+        self._of = ""
+        self._lost_workers = LostWorkers(environment, self._on_lost)
         if isinstance(environment.runner, MasterRunner):
             environment.runner.register_message(_PART_DONE, self._on_part_done)
 
-    def begin(self, test: str, workers: list[str], watch: bool) -> None:
-        """A test starts, under a name that no other has. `watch`: on the master, look after the workers."""
+    def begin(self, test: str, workers: list[str], ends_by_itself: bool, of: str) -> None:
+        """A test starts, under a name that no other has. `of`: what its load is counted in (_lost_workers.FIELDS)."""
         self._test = test
-        self._open_parts = set(workers)
-        if watch and isinstance(self._environment.runner, MasterRunner):
-            gevent.spawn(self._watch, self._environment.runner, test)
+        self._of = of
+        self._open_parts = set(workers) if ends_by_itself else set()
+        self._lost_workers.begin(workers, of)
+
+    @property
+    def test(self) -> str:
+        """The test that runs; empty where none does."""
+        return self._test
 
     def part_done(self) -> None:
         """This process has nothing left to do."""
@@ -48,30 +54,35 @@ class Completion:
             self._end()
 
     def _on_part_done(self, msg: Any, **_: Any) -> None:
-        if msg.data["test"] != self._test:  # the last word of a test that was stopped
-            return
-        self._open_parts.discard(msg.node_id)
-        if not self._open_parts:
+        if msg.data["test"] == self._test:  # not the last word of a test that was stopped
+            self._lost_workers.part_done(msg.node_id)
+            self._close_part(msg.node_id)
+
+    def _on_lost(self, worker: str) -> str:
+        """Do what has to be done, and say it."""
+        if self._of == "requests":
             self._end()
+            return "the budget can no longer be answered, and the test ends"
+        if self._lost_workers.all_lost:
+            self._end(although_stopped=True)
+            return "no worker is left, and the test ends"
+        self._close_part(worker)
+        return "the test goes on without it" if self._test else "it was noticed at the end of the test"
+
+    def _close_part(self, worker: str) -> None:
+        if worker in self._open_parts:
+            self._open_parts.discard(worker)
+            if not self._open_parts:
+                self._end()
 
     def end(self) -> None:
         """The test is over, for whatever reason."""
         self._test = ""
 
-    def _watch(self, runner: MasterRunner, test: str) -> None:
-        while self._test == test and self._open_parts:
-            gevent.sleep(WATCH_S)
-            present = {client.id for client in runner.clients.all if client.state != STATE_MISSING}
-            lost = self._open_parts - present
-            if lost and self._test == test:
-                log.error(_LOST, ", ".join(sorted(lost)))
-                self._environment.process_exit_code = EXIT_CODE
-                self._end()
-                return
-
-    def _end(self) -> None:
+    def _end(self, although_stopped: bool = False) -> None:
+        """`although_stopped`: Locust itself stops a test without workers, and then waits for ever, if headless."""
         runner = self._environment.runner
-        if runner is None or runner.state not in (STATE_SPAWNING, STATE_RUNNING):
+        if runner is None or not (although_stopped or runner.state in (STATE_SPAWNING, STATE_RUNNING)):
             return
         if not option(self._environment, "headless"):
             gevent.spawn(runner.stop)
@@ -82,4 +93,3 @@ class Completion:
 
 
 _PART_DONE = "stackswarm_part_done"
-_LOST = "Worker %s was lost before its part of the load was done: the test ends, and is not what was asked for."

@@ -62,6 +62,11 @@ class Load:
         """The test is over when its work is done, not only when it is stopped."""
         return self.requests is not None or (self.schedule is not None and self.schedule.length_s < math.inf)
 
+    @property
+    def counted_in(self) -> str:
+        """What a process' share of the load is a share of."""
+        return "requests" if self.requests is not None else "users" if self.schedule is None else "arrivals"
+
 
 def read_load(environment: Environment) -> Load:
     """Read the options, which the web UI may have changed into text. Raises NotReady where they do not fit together."""
@@ -173,7 +178,7 @@ def begin_load(environment: Environment, unix_s: Any) -> LoadModel:
     if not isinstance(environment.runner, WorkerRunner):
         vars(environment.parsed_options)[_PLAN] = _make_plan(environment)
     plan = _plan(environment)
-    state.completion.begin(plan["test"], plan["workers"], plan["ends_by_itself"])
+    state.completion.begin(plan["test"], plan["workers"], plan["ends_by_itself"], plan["counted_in"])
     if not isinstance(environment.runner, MasterRunner):
         state.model = _make_model(plan, *place_of(environment), state.completion, unix_s)
         if isinstance(state.model, OpenModel):
@@ -193,6 +198,7 @@ def _make_plan(environment: Environment) -> dict[str, Any]:
         "workers": workers,
         "run_time_s": math.inf if shaped or not run_time_s else float(run_time_s),
         "ends_by_itself": load.ends_by_itself,
+        "counted_in": load.counted_in,
         "requests": load.requests,
         "max_lateness_s": load.max_lateness_s,
         "schedule": load.schedule and dataclasses.asdict(load.schedule),
@@ -217,7 +223,7 @@ def _make_model(plan: dict[str, Any], k: int, n: int, completion: Completion, un
         return schedule.starts(k, n, plan["run_time_s"]) if k < n else iter(())
 
     done = completion.part_done if plan["ends_by_itself"] else None
-    return OpenModel(starts, plan["max_lateness_s"], plan["run_time_s"], done, unix_s)
+    return OpenModel(starts, plan["max_lateness_s"], plan["run_time_s"], done, unix_s, schedule.length_s)
 
 
 def _plan(environment: Environment) -> dict[str, Any]:

@@ -44,8 +44,9 @@ class OpenModel:
     """Hands one process' arrivals to its users, and counts what becomes of them.
 
     `starts` gives a new iterator over the same intended starts, in seconds. `run_time_s` is the test's, or infinite;
-    arrivals after that do not exist. `done` is called once, when all arrivals of a finite schedule have been answered;
-    None where the schedule goes on until the test is stopped. `unix_s` is the recorder's clock.
+    arrivals after that do not exist. `done` is called once, when a finite schedule's `length_s` is over and all its
+    arrivals have been answered; None where the schedule goes on until the test is stopped. `unix_s` is the recorder's
+    clock.
     """
 
     name = "open"
@@ -57,6 +58,7 @@ class OpenModel:
         run_time_s: float,
         done: Callable[[], None] | None,
         unix_s: Callable[[], float] = time.time,
+        length_s: float = 0.0,
     ) -> None:
         self.counts = ArrivalCounts()
         self._handed_out, self._offered = starts(), starts()  # two, so that a long backlog needs no memory
@@ -66,6 +68,8 @@ class OpenModel:
         self._run_time_s = run_time_s
         self._done = done
         self._unix_s = unix_s
+        self._length_s = length_s
+        self._finish: Any = None
         self._begun_s = time.monotonic()
         self._origin_s = math.inf
         self._end_s = math.inf
@@ -91,6 +95,8 @@ class OpenModel:
         """No arrivals any more but those that were meant to start before now, or before the run time is over."""
         now_s = time.monotonic()
         self._ending = True
+        if self._finish is not None and self._finish is not gevent.getcurrent():
+            self._finish.kill(block=False)
         if now_s - self._begun_s < self._run_time_s - STOP_TOLERANCE_S or self._run_time_s == math.inf:
             self._end_s = now_s - self._origin_s
         self._cut()
@@ -220,7 +226,9 @@ class OpenModel:
                 self._send_home(user)
         elif self._done is not None and not self.counts.in_flight and self._origin_s < math.inf:
             done, self._done = self._done, None
-            gevent.spawn(done)
+            # A last step without arrivals has its time, too.
+            left_s = self._origin_s + self._length_s - time.monotonic()
+            self._finish = gevent.spawn_later(max(0.0, left_s), done)
 
     def _send_home(self, user: Any) -> None:
         waiter = self._free.pop(user, None)

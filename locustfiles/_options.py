@@ -117,7 +117,7 @@ def _add_open_model(parser: LocustArgumentParser) -> None:
         metavar="STEPS",
         env_var="STACKSWARM_ARRIVAL_STEPS",
         help="Open model: rates and how long each lasts, 10:30s,20:30s; A..B is a ramp, 10..100:1m. The test ends when "
-        "the last arrival has been answered.",
+        "they are over and all arrivals have been answered.",
     )
     parser.add_argument(
         "--arrival-rates",

@@ -227,3 +227,41 @@ def test_replicates_that_differ_by_more_than_the_margin(make: Make, noise: float
         assert finding.severity is Severity.NOTE
         assert len(finding.evidence) == 4
         assert " over 5 runs (" in finding.evidence[0]
+
+
+# --- workers_lost ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("users", "silent_from_s", "severity", "words"),
+    [
+        (16, -1, Severity.SEVERE, "silent from 1 s before steady state on"),
+        (16, 2, Severity.SEVERE, "silent from 2 s into steady state on"),
+        (16, None, Severity.SEVERE, "it recorded nothing"),
+        (16, 6, Severity.NOTE, "silent after steady state only"),  # which is 6 s long
+        (4, 2, Severity.NOTE, "silent from 2 s into steady state on"),  # the verdict is about 16 users
+    ],
+)
+def test_workers_lost(small_copy: Path, users: int, silent_from_s: int | None, severity: Severity, words: str) -> None:
+    run = run_folder(small_copy, processes=2, users=users)
+    start = json.loads((run / "run.json").read_text("utf-8"))["windows"]["steady_state"]["start_unix_s"]
+    seen = None if silent_from_s is None else start + silent_from_s
+    lost = {"process": "worker-1", "share": 0.375, "of": "users", "last_seen_unix_s": seen}
+    change(run, lost_workers=[lost])
+    analysis = analyse(small_copy)
+    finding = found(analysis, "workers_lost")
+    assert finding.severity is severity
+    assert finding.evidence[0].endswith(f": worker-1 with 37.5 % of the users, {words}")
+    assert (Verdict.INVALID in {c.verdict for c in analysis.deciding}) is (severity is Severity.SEVERE)
+
+
+@pytest.mark.parametrize("locust", [100, 100_000])
+def test_what_a_lost_worker_had_not_reported_or_not_recorded_is_no_other_finding(small_copy: Path, locust: int) -> None:
+    run = run_folder(small_copy, processes=1, users=16)
+    text = f"Type,Name,Request Count,Failure Count\n,Aggregated,{locust},0\n"
+    (run / "locust/load_stats.csv").write_text(text, encoding="utf-8")
+    assert "totals_disagree" in names(analyse(small_copy))
+    lost = {"process": "worker-1", "share": 0.5, "of": "users", "last_seen_unix_s": None}
+    change(run, lost_workers=[lost])
+    found_now = names(analyse(small_copy))
+    assert "workers_lost" in found_now and "totals_disagree" not in found_now

@@ -1,10 +1,11 @@
 """The Locust command line, and the windows of a run."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from analysis.record import ProcessRecord, Window
+from analysis.record import LostWorker, ProcessRecord, Window
 from harness import load
 from harness.load import LoadError
 from harness.server import Target
@@ -64,6 +65,28 @@ def test_options_of_the_open_model(name: str, value: str | None) -> None:
     assert option(command(*NO_FACTORS, OPEN), name) == value
 
 
+@pytest.mark.parametrize(
+    ("rates", "name", "value"),
+    [
+        ("arrival_steps: '10:2s,10..40:6s'", "arrival-steps", "10:2s,10..40:6s,40:2s"),  # and as long as Locust runs
+        ("arrival_steps: '10:2s,40..0:6s'", "arrival-steps", "10:2s,40..0:6s,0:2s"),
+        ("arrival_rates: r.csv", "arrival-rates", "/run/arrival_rates.csv"),
+        ("arrival_rates: r.csv", "run-time", "10s"),
+        ("arrival_rates: r.csv", "arrival-rate", None),
+    ],
+)
+def test_options_of_a_schedule(rates: str, name: str, value: str | None) -> None:
+    changes = (*NO_FACTORS, f"load={{model: open, {rates}, max_in_flight: 9}}")
+    file = read(GOOD, changes, {"r.csv": "seconds,rate_rps\n8,3\n"})
+    assert option(load.command(file.experiment, TARGET, load.files(Path("/run")), 1, DECLARED), name) == value
+
+
+def test_a_rate_file_goes_on_as_long_as_locust_runs(tmp_path: Path) -> None:
+    text = "seconds,rate_rps\n2,10\n6,0.00005\n\n"
+    load.write_rates(load.files(tmp_path), text, read(GOOD).experiment.load)
+    assert (tmp_path / "arrival_rates.csv").read_text() == "seconds,rate_rps\n2,10\n6,0.00005\n2,0.00005\n"
+
+
 @pytest.mark.parametrize(("name", "value"), [("requests", "5000"), ("users", "16"), ("run-time", "3125s")])
 def test_options_of_a_budget(name: str, value: str) -> None:
     changes = ("load={users: 16, requests: 5000}", "timing={warm_up: 3s}")
@@ -100,6 +123,7 @@ def test_a_load_that_ended_with_requests_unanswered_is_no_run(tmp_path: Path) ->
 def test_worker_processes_have_a_master_on_loopback_only() -> None:
     argv = command("load.processes=2", "load.think_time=250ms")
     assert option(argv, "processes") == "2"
+    assert option(argv, "run-time") == "11s"  # a second more: so long may the master wait for its workers
     assert option(argv, "master-bind-host") == option(argv, "master-host") == "127.0.0.1"
     assert option(argv, "master-bind-port") == option(argv, "master-port") == "15001"
     assert option(argv, "think-time") == "0.25"
@@ -152,3 +176,28 @@ def test_a_budget_is_measured_from_the_first_start_to_the_last_end() -> None:
 def test_a_run_without_a_whole_steady_state_is_no_run(records: list[ProcessRecord], reason: str) -> None:
     with pytest.raises(LoadError, match=reason):
         load.windows(records, 2.0, 6.0)
+
+
+def worker(name: str, stop: float | None) -> ProcessRecord:
+    return ProcessRecord(name, 1, "open", 0.004, 100.2, 100.4, stop, {})
+
+
+def test_the_windows_of_a_run_that_lost_a_worker_are_those_of_the_others() -> None:
+    records = [worker("worker-0", None), worker("worker-1", 112)]
+    assert load.windows(records, 2.0, 6.0, ["worker-0"])["steady_state"] == Window(103, 109)
+    with pytest.raises(LoadError, match="every Locust process was lost"):
+        load.windows(records, 2.0, 6.0, ["worker-0", "worker-1"])
+
+
+def test_lost_workers(tmp_path: Path) -> None:
+    output = load.files(tmp_path)
+    output.response_times.mkdir()
+    assert load.lost_workers(output) == []
+    rows = [{"process": f"worker-{n}", "share": 0.25, "of": "arrivals", "noticed_unix_s": 200.5} for n in (0, 3)]
+    (output.response_times / "lost-workers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (output.response_times / "worker-3.health.jsonl").write_text('{"second": 194}\n{"second": 195}\n{"seco')
+    expected = [LostWorker("worker-0", 0.25, "arrivals", None), LostWorker("worker-3", 0.25, "arrivals", 196)]
+    assert load.lost_workers(output) == expected
+    (output.response_times / "lost-workers.jsonl").write_text("{")
+    with pytest.raises(LoadError, match="cannot be read"):
+        load.lost_workers(output)

@@ -3,6 +3,7 @@
 The servers are real, little processes; in place of Locust a function notes that it was called and writes what it would.
 """
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -171,6 +172,45 @@ def test_a_failed_load_is_recorded_and_the_next_run_begins(
     assert [record.read_run(f).status for f in record.run_folders(folder)] == [o.status for o in outcomes]
 
 
+def lose(output: Files) -> None:
+    """What Locust leaves where one of two workers was killed: no end in the record, a line of the master, status 2."""
+    row = {"process": "worker-0", "share": 0.5, "of": "users", "noticed_unix_s": 1.0}
+    (output.response_times / "lost-workers.jsonl").write_text(json.dumps(row) + "\n")
+    known = json.loads((output.response_times / "local.json").read_text())
+    (output.response_times / "worker-0.json").write_text(
+        json.dumps(known | {"process": "worker-0", "test_stop_unix_s": None})
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ((), None),
+        (("load={users: 4, requests: 50}", "factors={}", "baseline={}", "primary={}", "timing={warm_up: 0s}"),
+         "lost worker-0 with 50 % of the users, which nobody answered: the budget was not reached, "),
+    ],
+)  # fmt: skip
+def test_a_run_that_lost_a_worker_is_kept_unless_it_has_a_budget(
+    tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any, monkeypatch: pytest.MonkeyPatch,
+    changes: tuple[str, ...], reason: str | None,
+) -> None:  # fmt: skip
+    usual = runner.load.run
+
+    def run(argv: list[str], variables: Any, output: Files, *more: Any) -> int:
+        done = usual(argv, variables, output, *more)
+        lose(output)
+        return done
+
+    monkeypatch.setattr(runner.load, "run", run)
+    locust[1] = lambda check: 2
+    file, folder = begin(tmp_path, *changes)
+    runner.run(file, folder, journal)
+    outcome = record.read_run(record.run_folders(folder)[0])
+    assert outcome.status == ("failed" if reason else "complete")
+    assert (outcome.reason or "").startswith(reason or "") and bool(outcome.reason) == bool(reason)
+    assert outcome.lost_workers == [record.LostWorker("worker-0", 0.5, "users", None)]
+
+
 def test_after_a_server_died_the_rest_of_its_runs_get_another_one(
     tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any
 ) -> None:
@@ -245,6 +285,20 @@ def test_the_experiment_says_what_is_held_constant_and_how_it_differs_from_what_
     assert any("cache = dict, and ships with null" in note for note in described.notes)
     assert any("hash_rounds = 4, and ships with 12" in note for note in described.notes)
     assert not any("token_provider" in note for note in described.notes)
+
+
+def test_rate_files_are_kept_with_the_result_and_resume_takes_them_from_there(tmp_path: Path) -> None:
+    text = "seconds,rate_rps\n2,10\n6,30\n"
+    model = "load={model: open, arrival_rates: peak.csv, max_in_flight: 9}"
+    changes = ("factors={}", "baseline={}", "primary={}", "timing={warm_up: 2s}", model)
+    described = runner.describe(read(GOOD, changes, {"peak.csv": text}))
+    assert described.arrival_rates == {"peak.csv": text}
+    assert described.timing == {"warm_up_s": 2, "steady_state_s": 6}
+    assert any("follow peak.csv from the start of the run: 30 a second on average" in n for n in described.notes)
+    record.write_experiment(tmp_path, described)
+    known = record.read_experiment(tmp_path).arrival_rates
+    again = runner.describe(read(GOOD, changes, known))  # there is no such file
+    assert dataclasses.replace(again, created_unix_s=described.created_unix_s) == described
 
 
 def test_a_server_that_is_still_busy_is_replaced_before_the_next_run(

@@ -40,6 +40,14 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
         (11, "load.requests: belongs to the closed workload model, and this one is open"),
         (11, "load.requests: name either it or timing.steady_state, never both"),
     ],
+    "wrong_schedules": [
+        (5, "load.arrival_steps: name either it or load.arrival_rate_rps, never both"),
+        (9, "load.arrival_rates: name either it or load.arrival_rate_rps, never both"),
+        (9, "load.arrival_rates: no-such-file.csv cannot be read; name a file, relative to the experiment's"),
+        (13, "factors.load.arrival_steps: level '10:2s,20:5.5s': lasts 7.5 s, which leaves 6.5 s of steady state"),
+        (14, "factors.load.arrival_steps: level '10:2s;20:4s': '10:2s;20:4s' is not RATE:TIME or RATE..RATE:TIME"),
+        (15, "factors.load.arrival_steps: level '0:6s': no rate above 0"),
+    ],
     "unknown_keys": [
         (6, "server.paramters: there is no such key; did you mean parameters?"),
         (8, "load.user: there is no such key; did you mean users?"),
@@ -145,6 +153,73 @@ def test_overrides_change_the_experiment_and_are_remembered() -> None:
     assert file.experiment.primary.margin == pytest.approx(0.03)
     assert file.experiment.baseline == {"server.parameters.processes": 2}
     assert file.overrides[0] == "replicates=6"
+
+
+NO_FACTORS = ("factors={}", "baseline={}", "primary={}")
+
+
+def with_steps(steps: str, timing: str) -> tuple[str, ...]:
+    return (*NO_FACTORS, f"load={{model: open, arrival_steps: '{steps}', max_in_flight: 9}}", f"timing={timing}")
+
+
+@pytest.mark.parametrize(
+    ("steps", "timing", "steady_state_s"),
+    [
+        ("10:2s,10..40:6s", "{warm_up: 2s, steady_state: 6s}", 6),
+        ("10:2s,10..40:6s", "{warm_up: 2s}", 6),
+        ("10:0.7s,10:0.1s,10:4.2s", "{warm_up: 2s}", 3),
+        ("10..20:2h", "{warm_up: 1m}", 7140),
+    ],
+)
+def test_a_schedule_is_as_long_as_the_run(steps: str, timing: str, steady_state_s: float) -> None:
+    file = read(GOOD, with_steps(steps, timing))
+    assert file.experiment.timing.steady_state == steady_state_s
+    assert file.at({}).timing.steady_state == steady_state_s
+
+
+@pytest.mark.parametrize(
+    ("steps", "timing", "message"),
+    [
+        (
+            "10:9s",
+            "{warm_up: 2s, steady_state: 6s}",
+            "lasts 9 s, and the run's warm-up and steady state 8 s; it begins",
+        ),
+        ("10:9.5s", "{warm_up: 2s}", "lasts 9.5 s, which leaves 7.5 s of steady state after timing.warm_up; it has to"),
+        ("10:2s", "{warm_up: 2s}", "lasts 2 s, which leaves 0 s of steady state"),
+        ("10", "{warm_up: 1s}", "'10' is not RATE:TIME or RATE..RATE:TIME, such as 10:30s or 10..100:1m"),
+        ("10:2", "{warm_up: 1}", None),
+    ],
+)
+def test_a_schedule_of_another_length_is_one_problem(steps: str, timing: str, message: str | None) -> None:
+    ((_, found),) = problems(GOOD, *with_steps(steps, timing))
+    assert found.startswith("timing.warm_up: 1 is not" if message is None else f"load.arrival_steps: {message}")
+
+
+def test_all_levels_have_one_length() -> None:
+    levels = "factors={load.arrival_steps: ['5:6s', '5..9:6s', '5:7s']}"
+    changes = (*with_steps("", "{warm_up: 2s}")[1:], levels)
+    assert problems(GOOD, *changes) == [
+        (0, "factors.load.arrival_steps: level '5:7s': lasts 7 s, and the run's warm-up and steady state 6 s; "
+            "it begins with the run, so they must be equal")
+    ]  # fmt: skip
+
+
+def test_a_rate_file_lies_beside_the_experiment(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text(GOOD.read_text())
+    model = "load={model: open, arrival_rates: rates/peak.csv, max_in_flight: 9}"
+    changes = (*NO_FACTORS, model, "timing={warm_up: 2s}")
+    (tmp_path / "rates").mkdir()
+    (tmp_path / "rates/peak.csv").write_text("seconds,rate_rps\n2,10\n6,2O\n")
+    ((_, message),) = problems(file, *changes)
+    assert message == "load.arrival_rates: rates/peak.csv: line 3: '6,2O' is not two numbers, such as 30,10.5"
+    text = "seconds,rate_rps\n2,10\n6,20\n"
+    (tmp_path / "rates/peak.csv").write_text(text)
+    found = read(file, changes)
+    assert found.rate_files == {"rates/peak.csv": text}
+    assert found.experiment.timing.steady_state == 6
+    assert read(GOOD, changes, {"rates/peak.csv": text}).rate_files == {"rates/peak.csv": text}
 
 
 def test_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:

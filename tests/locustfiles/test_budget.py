@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.timed_server import timed_server
 
-from .conftest import OS_VARIABLES, RECORDED, Locust, wait_until
-from .test_workloads import WebUi, processes_in
+from .conftest import OS_VARIABLES, Locust, wait_until
+from .test_workloads import WebUi
 
 AUTH = "keystone_auth.py"
 TROUBLE = ("--service", "lognormal:0.004:1", "--fail-every", "10", "--drop-every", "13", "--close-every", "7")
@@ -71,23 +68,6 @@ def test_a_shape_may_change_the_users_meanwhile(locust: Locust, tmp_path: Path) 
     assert run.exit_code == 0, run.output
     assert run.csv_counts == (500, 0)
     assert len(server.log()) == 500
-
-
-def worker_of(process: subprocess.Popen[bytes], folder: Path) -> psutil.Process:
-    return next(found for found in processes_in(folder) if found.pid != process.pid and found.ppid() == process.pid)
-
-
-def test_a_lost_worker_ends_the_run(locust: Locust, tmp_path: Path, two_processes: tuple[str, ...]) -> None:
-    with timed_server(tmp_path, "--service", "fixed:0.05") as server:
-        arguments = ("--requests", "100000", "-u", "4", "-r", "4", *two_processes, "-H", server.url)
-        process = locust.start(AUTH, *RECORDED, *arguments, **OS_VARIABLES)
-        wait_until(lambda: "All users spawned" in (tmp_path / "output.txt").read_text())
-        time.sleep(0.5)
-        os.kill(worker_of(process, tmp_path).pid, signal.SIGKILL)
-        run = locust.finish(process)
-    assert run.exit_code == 2, run.output
-    assert run.output.count("was lost before its part of the load was done") == 1
-    assert not processes_in(tmp_path)
 
 
 class BudgetUi(WebUi):
