@@ -174,22 +174,28 @@ def wait_until_idle(up: Running, timeout_s: float = IDLE_TIMEOUT_S) -> bool:
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        before = _cpu_s(up)
+        before = _wanted_s(up)
         time.sleep(IDLE_SAMPLE_S)
-        if _cpu_s(up) - before < IDLE_SHARE * IDLE_SAMPLE_S:
+        if _wanted_s(up) - before < IDLE_SHARE * IDLE_SAMPLE_S:
             return True
     return False
 
 
-def _cpu_s(up: Running) -> float:
-    used = 0.0
+def _wanted_s(up: Running) -> float:
+    """Processor time that the server had, or was ready for and did not get: one that is starved is not idle."""
+    wanted = 0.0
     for pid in up.pids:
         with contextlib.suppress(psutil.Error):
             root = psutil.Process(pid)
             for process in (root, *root.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    used += sum(process.cpu_times()[:2])
-    return used
+                with contextlib.suppress(psutil.Error, OSError):
+                    wanted += sum(process.cpu_times()[:2]) + _waited_s(process.pid)
+    return wanted
+
+
+def _waited_s(pid: int) -> float:
+    """How long the threads of a process have waited for a processor; 0 where the kernel does not count that."""
+    return sum(int(file.read_text().split()[1]) / 1e9 for file in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def stop(up: Running) -> None:

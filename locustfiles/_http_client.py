@@ -28,9 +28,6 @@ from _wire import TlsWire, Wire
 TIMEOUT_S = 60.0
 """A request that is not answered by then is a failure."""
 
-IDLE_S = 1.0
-"""A connection that was idle for longer is looked at before it is used again."""
-
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -144,7 +141,6 @@ class HttpClient:
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._wire: Wire | None = None
-        self._last_used = 0.0
         self._busy = False
 
     def exchange(self, request: Request) -> Response:
@@ -176,7 +172,7 @@ class HttpClient:
 
     def _exchange(self, request: Request, response: Response, started: float) -> None:
         wire = self._wire
-        if wire is None or ((wire.noticed or started - self._last_used > IDLE_S) and not wire.is_usable()):
+        if wire is None or not wire.is_usable():
             wire = self._open()
             response.connect_s = perf_counter() - started
         wire.limit(self._read_timeout_s)
@@ -186,7 +182,6 @@ class HttpClient:
         while not response.feed(data):
             data = wire.receive_more()
         response.last_byte_s = wire.received_s - started
-        self._last_used = wire.received_s
 
     def _open(self) -> Wire:
         self.close()

@@ -202,6 +202,8 @@ class Response:
         while True:
             event = self._library.next_event()
             if isinstance(event, h11.Response):
+                if not event.http_version.startswith(b"1."):
+                    raise BadResponse("another version of HTTP")
                 self.status = event.status_code
                 lines = [name + b":" + value for name, value in event.headers.raw_items()]
                 self._block = b"".join([b"\r\n", *(line + b"\r\n" for line in lines)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
+import time
 from pathlib import Path
 
 import gevent
@@ -148,6 +149,22 @@ def test_still_open_after_a_second(authority: Authority) -> None:
         assert ask(client) is None
         client.close()
         assert [line.connection for line in server.logged()] == [1, 1, 1]
+
+
+def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_request(authority: Authority) -> None:
+    """Sent in a record of their own, they may have been read, and not decrypted, with the answer before them."""
+    stray = [b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"]
+    for pause_s in (0.0, 0.1):
+        answer = Answer(script=[stray[0], pause_s, stray[1]])
+        with KnownServer(lambda request, answer=answer: answer, tls=authority.server(ADDRESS)) as server:
+            client = client_of(server, str(authority.file))
+            for _ in range(5):
+                response = client.exchange(client.site.request("GET", "/", {}))
+                assert response.status == 200
+                assert response.last_byte_s is not None and response.last_byte_s > 0
+                time.sleep(0.2)  # not gevent's: the loop has no turn
+            client.close()
+            assert len(server.logged()) == 5
 
 
 def test_time_limits(authority: Authority) -> None:
