@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from analysis.record import ExperimentRecord, read_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PROCESSES
 from tests.analysis.test_command_line import call
@@ -67,6 +69,19 @@ def test_objectives_of_the_file_are_judged_too(six: Path, tmp_path: Path) -> Non
     code, lines = gate(folder, PASSES)
     assert code == 1
     assert [line.split(": ")[0] for line in lines] == ["fail", "pass", "fail"]
+
+
+def test_the_report_prints_them(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.report.render_html", lambda analyses: "page")
+    monkeypatch.setattr("analysis.load.read_experiment", _with_objectives(FAILS))
+    lines = call("report", six, "-o", tmp_path / "out").stdout.splitlines()
+    (row,) = [line for line in lines if FAILS in line and "processes = 1" in line]
+    assert row.split()[-1] == "fail"
+    assert row.startswith(" ▸ ")
+
+
+def _with_objectives(*texts: str) -> Callable[[Path], ExperimentRecord]:
+    return lambda folder: dataclasses.replace(read_experiment(folder), objectives=list(texts))
 
 
 def test_an_invalid_measurement_comes_before_a_failed_rule(make: Make) -> None:
