@@ -1,4 +1,4 @@
-"""`python -m analysis report FOLDER…` and `… gate FOLDER`. The only place here that prints or exits."""
+"""`python -m analysis report FOLDER…`, `… gate FOLDER`, `… export FOLDER`. The only place that prints or exits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import typer
 
 from analysis.printable import printable
 from analysis.record import RecordError
+from analysis.rules import RuleError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.decide import Analysis
 
-PASS, USAGE, INVALID = 0, 2, 4
+USAGE = 2
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3, "invalid": 4}
 WIDTH = 100
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -29,7 +31,8 @@ Folders = Annotated[
     typer.Argument(metavar="FOLDER…", help="Experiment folders, or prefixes of `locust --csv` (or their _stats.csv)."),
 ]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where the report goes; FOLDER/report by default.")
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Where the files go; a folder in FOLDER by default."),
 ]
 
 
@@ -40,7 +43,7 @@ def main() -> None:
 
 @app.command()
 def report(folders: Folders, output: Output = None) -> None:
-    """Write index.html, report.md, CSV and verdicts.json, and print the comparison."""
+    """Write index.html, report.md, CSV, Parquet, verdicts.json and junit.xml, and print the comparison."""
     from analysis import report as files
 
     target = output or _default_output(folders)
@@ -57,20 +60,50 @@ def report(folders: Folders, output: Output = None) -> None:
 
 
 @app.command()
-def gate(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment folder.")]) -> None:
-    """Exit 0 when all planned runs are complete and no severe finding stands, else 4; 2 for no result folder."""
+def gate(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment folder.")],
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="An experiment folder: change(…) is relative to its equal treatments."),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="As the experiment's objectives: 'p95(response_time) < 250ms'. Repeatable."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the outcome as JUnit XML, too.")] = None,
+) -> None:
+    """Judge objectives and rules. Exit 0 pass, 1 one failed, 2 usage, 3 one is inconclusive, 4 invalid measurement."""
+    from analysis import gate as gates
+
     try:
-        (analysis,) = _analyses([folder])
+        judged = gates.judge(folder, baseline, rule or [])
+        if junit is not None:
+            junit.write_text(gates.junit_xml(judged), encoding="utf-8")
+    except (RecordError, RuleError, OSError) as error:
+        _refuse(error)
+    with _standard_output():
+        for line in gates.lines(judged):
+            typer.echo(printable(line))
+    raise typer.Exit(EXIT_CODES[judged.outcome.value])
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment folder.")], output: Output = None
+) -> None:
+    """Write every run's response times as an HdrHistogram log, RUN.hlog: one interval a second, endpoint and clock."""
+    from analysis import exports, load
+
+    target = output or folder / "hdrhistogram"
+    try:
+        experiment = load.load_experiment(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for run in experiment.complete_runs():
+            exports.write_hdr_log(experiment, run, target)
     except (RecordError, OSError) as error:
         _refuse(error)
-    runs = analysis.experiment.runs
-    complete = analysis.experiment.complete_runs()
-    passed = bool(complete) and len(complete) == len(runs) and not analysis.severe
     with _standard_output():
-        for finding in analysis.severe:
-            typer.echo(printable(f"severe: {finding.message} Next: {finding.next_action}"))
-        typer.echo(f"{'pass' if passed else 'invalid'}: {len(complete)} of {len(runs)} planned runs complete")
-    raise typer.Exit(PASS if passed else INVALID)
+        typer.echo(printable(f"{len(experiment.complete_runs())} logs in {target}"))
 
 
 def _analyses(paths: list[Path]) -> list[Analysis]:
@@ -111,7 +144,7 @@ def _console() -> Console:
 def _print(console: Console, analysis: Analysis) -> None:
     from rich.text import Text
 
-    from analysis import answer, method, tables
+    from analysis import answer, method, objective_table, objectives, tables
 
     record = analysis.experiment.record
     console.print(Text(printable(record.question or record.name), style="bold"))
@@ -120,6 +153,11 @@ def _print(console: Console, analysis: Analysis) -> None:
     for note in [*record.notes, *method.load_model_notes(analysis)]:
         console.print(Text(printable(note), style="dim"))
     console.print()
+    if judged := objectives.judge(analysis):
+        console.print(tables.to_terminal(objective_table.block(judged, analysis.names)))
+        for note in objective_table.notes(judged):
+            console.print(Text(printable(note), style="dim"))
+        console.print()
     for finding in analysis.findings:
         console.print(
             Text.assemble(

@@ -35,7 +35,7 @@ class Difference:
 def environment_differences(runs: Sequence[RunRecord]) -> list[Difference]:
     """Paths of `environment` that differ between `runs`, passing states apart."""
     flat = {run.number: flatten(run.environment, "environment") for run in runs}
-    found = [d for d in _differences(flat) if not _words(d.path) & PASSING]
+    found = [d for d in _differences(flat) if not passes_by_itself(d.path)]
     return [dataclasses.replace(d, decisive=bool(_words(d.path) & DECISIVE)) for d in found]
 
 
@@ -48,9 +48,14 @@ def configuration_differences(runs: Sequence[RunRecord], factors: Iterable[str])
     paths = list(factors)
     flat = {run.number: _settings(run) for run in runs}
     found = [
-        d for d in _differences(flat) if not (_varied(d.path, paths) or _is_hash(d.path) or _words(d.path) & PASSING)
+        d for d in _differences(flat) if not (_varied(d.path, paths) or _is_hash(d.path) or passes_by_itself(d.path))
     ]
     return found + _hash_differences(runs, [path for path in paths if path.startswith(("server", "dataset"))])
+
+
+def passes_by_itself(path: str) -> bool:
+    """Whether a path stands for a state that changes from run to run, and is no difference."""
+    return bool(_words(path) & PASSING)
 
 
 def flatten(value: Any, path: str) -> dict[str, Any]:

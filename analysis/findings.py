@@ -50,7 +50,12 @@ class Case:
 
     @property
     def deciding_treatments(self) -> set[str]:
-        """Keys of the treatments on either side of a comparison that decides; all where none does."""
+        """Keys of the treatments on either side of a comparison that decides; all where none does.
+
+        An objective must hold for every treatment, so where there are objectives all decide.
+        """
+        if self.experiment.record.objectives:
+            return set(self.experiment.treatments)
         found = {key for c in self.comparisons if c.verdict is not None for key in c.keys}
         return found or set(self.experiment.treatments)
 

@@ -45,6 +45,9 @@ from analysis.record import (
     run_folders,
 )
 
+# A result's text may hold a lone surrogate, as JSON can. Arrow, which pandas prefers where it is installed, cannot.
+pd.set_option("mode.string_storage", "python")
+
 COMPLETE, FAILED, MISSING, INTERRUPTED = "complete", "failed", "missing", "interrupted"
 WARM_UP, STEADY_STATE, OUTSIDE = "warm_up", "steady_state", "outside"
 
@@ -344,6 +347,14 @@ def _read_measurements(
     health = read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.number)
     health["phase"] = _phases(health["second"], run)
     return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals, health
+
+
+def read_seconds(experiment: Experiment, run: int) -> pd.DataFrame:
+    """Histograms of one run by the second, RESPONSE_TIME_COLUMNS; what is damaged is left out, as on loading."""
+    (folder,) = experiment.runs.loc[experiment.runs["run"] == run, "folder"]
+    path, record = experiment.folder / RUNS_FOLDER / str(folder), experiment.records[run]
+    files = role_files(path, record, "response_times", "response_times/*.csv")
+    return _concat([_read_table(f, RESPONSE_TIME_COLUMNS, run, path, []) for f in files], RESPONSE_TIME_COLUMNS)
 
 
 def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:

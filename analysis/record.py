@@ -180,6 +180,10 @@ class ExperimentRecord:
     schema_version: int = SCHEMA_VERSION
     arrival_rates: dict[str, str] = dataclasses.field(default_factory=dict)
     """Contents of the files that load.arrival_rates names, by that name."""
+    objectives: list[str] = dataclasses.field(default_factory=list)
+    """Rules, as analysis/rules.py reads them, that must hold for every treatment."""
+    abort_when: list[str] = dataclasses.field(default_factory=list)
+    """Rules that end a run early, which then counts as failed."""
 
 
 @dataclasses.dataclass(frozen=True)

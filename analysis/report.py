@@ -1,4 +1,4 @@
-"""The report's files: index.html and report.md from one view, tidy CSV, verdicts.json.
+"""The report's files: index.html and report.md from one view, tidy CSV and Parquet, verdicts.json, JUnit XML.
 
 `render_*` return text; `write` alone touches the disk.
 """
@@ -16,11 +16,23 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from analysis import answer, comparability, compare, method, pairing, tables, validity
+from analysis import (
+    answer,
+    comparability,
+    compare,
+    exports,
+    method,
+    objective_table,
+    objectives,
+    pairing,
+    tables,
+    validity,
+)
 from analysis.comparison import Comparison
 from analysis.decide import Analysis
 from analysis.findings import Finding
 from analysis.load import COMPLETE, STEADY_STATE
+from analysis.objectives import Judgement
 from analysis.tables import Block
 
 VERDICTS_SCHEMA_VERSION = 1
@@ -55,6 +67,8 @@ class View:
     run_columns: tuple[str, ...]
     run_rows: list[tuple[str, ...]]
     failure_rows: list[tuple[str, ...]]
+    objectives: Block | None
+    objective_notes: list[str]
     figures: Sequence[Any] = ()
 
 
@@ -63,6 +77,7 @@ def view(analysis: Analysis, number: int = 1) -> View:
     record = analysis.experiment.record
     runs = analysis.experiment.runs
     complete = int((runs["status"] == COMPLETE).sum())
+    judged = objectives.judge(analysis)
     return View(
         anchor=f"experiment-{number}",
         question=record.question,
@@ -82,6 +97,8 @@ def view(analysis: Analysis, number: int = 1) -> View:
         run_columns=("run", "block", "replicate", "server", "treatment", "status", "reason"),
         run_rows=_run_rows(analysis),
         failure_rows=_failure_rows(analysis),
+        objectives=objective_table.block(judged, analysis.names) if judged else None,
+        objective_notes=objective_table.notes(judged),
     )
 
 
@@ -142,19 +159,24 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     claim(folder)
     from analysis import plots
 
-    seconds = [(a, plots.by_second(a)) for a in analyses]
+    tables_of = {
+        "metrics": _joined([(a, _readable(a, a.by_run)) for a in analyses]),
+        "comparison": _joined([(a, comparison_frame(a)) for a in analyses]),
+        "timeline": _joined([(a, _readable(a, plots.by_second(a))) for a in analyses]),
+    }
     texts = {
         MARKER: json.dumps(verdicts(analyses), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        "metrics.csv": _csv([(a, _readable(a, a.by_run)) for a in analyses]),
-        "comparison.csv": _csv([(a, comparison_frame(a)) for a in analyses]),
-        "timeline.csv": _csv([(a, _readable(a, frame)) for a, frame in seconds]),
+        **{f"{name}.csv": _csv(table) for name, table in tables_of.items()},
+        "junit.xml": exports.junit_xml([exports.suite(a, objectives.judge(a), a.severe) for a in analyses]),
         "report.md": render_markdown(analyses),
         "index.html": render_html(analyses),
     }
-    for name, text in texts.items():
-        # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as its escape.
+    # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as its escape.
+    files = {name: text.encode("utf-8", errors="backslashreplace") for name, text in texts.items()}
+    files |= {f"{name}.parquet": exports.parquet(table) for name, table in tables_of.items()}
+    for name, data in files.items():
         try:
-            (folder / name).write_text(text, encoding="utf-8", newline="\n", errors="backslashreplace")
+            (folder / name).write_bytes(data)
         except OSError as error:
             raise ReportError(
                 f"{folder / name}: cannot be written ({error.strerror}). Choose another with -o."
@@ -190,6 +212,7 @@ def _verdicts_of(analysis: Analysis) -> dict[str, Any]:
         "answers": [sentence for _, sentence in answer.answers(analysis)],
         "verdicts": [_comparison_json(c) for c in analysis.deciding],
         "comparisons": [_comparison_json(c) for c in analysis.comparisons if c.verdict is None],
+        "objectives": [_objective_json(j) for j in objectives.judge(analysis)],
         "findings": [_finding_json(analysis, f) for f in analysis.findings],
     }
 
@@ -209,6 +232,22 @@ def _comparison_json(c: Comparison) -> dict[str, Any]:
         "level": c.effect.level,
         "runs": {"treatment": c.effect.treatment_runs, "baseline": c.effect.baseline_runs},
         "replicates_needed": dataclasses.asdict(c.needed) | {"at_most": compare.MOST_REPLICATES} if c.needed else None,
+    }
+
+
+def _objective_json(judged: Judgement) -> dict[str, Any]:
+    return {
+        "objective": judged.rule.text,
+        "outcome": judged.outcome.value,
+        "treatment": judged.treatment,
+        "baseline": judged.baseline,
+        "value": _number(judged.value),
+        "interval": [_number(judged.low), _number(judged.high)] if judged.low is not None else None,
+        "unit": "ratio" if judged.rule.is_change else judged.rule.measure.unit,
+        "limit": judged.rule.limit,
+        "level": judged.level,
+        "runs": judged.runs,
+        "reason": judged.reason,
     }
 
 
@@ -253,12 +292,16 @@ def _readable(analysis: Analysis, frame: pd.DataFrame) -> pd.DataFrame:
     return levels
 
 
-def _csv(frames: Iterable[tuple[Analysis, pd.DataFrame]]) -> str:
+def _joined(frames: Iterable[tuple[Analysis, pd.DataFrame]]) -> pd.DataFrame:
+    """The tables of all experiments as one, with a column that names them."""
     named = [frame.assign(experiment=a.experiment.record.name) for a, frame in frames]
     filled = [frame for frame in named if len(frame)] or named[:1]
     joined = pd.concat(filled, ignore_index=True)
-    ordered = joined[["experiment", *(c for c in joined.columns if c != "experiment")]]
-    return ordered.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return joined[["experiment", *(c for c in joined.columns if c != "experiment")]]
+
+
+def _csv(table: pd.DataFrame) -> str:
+    return table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _held_constant(analysis: Analysis) -> list[tuple[str, str]]:

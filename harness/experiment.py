@@ -14,6 +14,7 @@ import pydantic
 import ruamel.yaml
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+from analysis import rules
 from analysis.record import Level, Treatment
 from harness.suggestions import did_you_mean
 
@@ -26,7 +27,6 @@ NOT_BUILT: dict[Keys, str] = {
     ("server", "apply"): "a server of the operator's own",
     ("events",): "faults during a run",
     ("placement",): "CPU affinity",
-    ("objectives",): "objectives",
 }
 """Keys of the schema whose feature does not exist yet. They are refused, not ignored."""
 
@@ -69,6 +69,19 @@ def share(value: object) -> float:
     if not isinstance(number, float) or not 0 < number < 1:
         raise ValueError(f"{value!r} is not a share between 0 and 100 %; write it as in 5%")
     return number
+
+
+def rule(text: str) -> str:
+    """A rule of analysis/rules.py, blanks put right. Raises ValueError for anything else."""
+    return rules.parse(text).text
+
+
+def rule_for_locust(text: str) -> str:
+    """A rule that Locust itself can judge, while a run goes on."""
+    parsed = rules.parse(text)
+    if not parsed.is_for_locust:
+        raise ValueError(f"{parsed.text!r}: a run in progress knows its times, counts, failures and throughput only")
+    return parsed.text
 
 
 Duration = Annotated[float, pydantic.BeforeValidator(duration_s)]
@@ -212,7 +225,10 @@ class Experiment(Model):
     order: Order = Order()
     events: Any = None
     placement: Any = None
-    objectives: Any = None
+    objectives: list[Annotated[str, pydantic.AfterValidator(rule)]] = []
+    """They hold for every treatment."""
+    abort_when: list[Annotated[str, pydantic.AfterValidator(rule_for_locust)]] = []
+    """A run for which one of them holds is ended early, and failed."""
 
     @pydantic.field_validator("workload", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,12 +27,15 @@ WORKERS_SPARE_S = 1
 SET_BY_HARNESS = frozenset(
     {
         *("response_times", "users_csv", "os_cloud", "seed", "think_time", "requests"),
+        *("objective", "abort_when"),
         *("arrival_rate", "arrival_steps", "arrival_rates", "arrival_process", "max_in_flight", "max_lateness"),
     }
 )
 STOP_TIMEOUT_S = 65
 """How long Locust waits for answers at the end: longer than the 60 s after which a request counts as failed."""
 START_AND_STOP_S = 60
+ABORTED = "Aborted by --abort-when"
+"""What locustfiles/_objectives.py writes into Locust's log."""
 POLL_S = 0.1
 LOST_WORKERS_STATUS = 2
 """Locust ends with it where a worker was lost; what the others recorded is whole."""
@@ -93,6 +97,7 @@ def command(
         options |= {"processes": load.processes, "master-bind-host": "127.0.0.1", "master-bind-port": master_port}
         options |= {"master-host": "127.0.0.1", "master-port": master_port}
     flags = ["--headless", "--only-summary", "--csv-full-history"]
+    flags += [word for rule in experiment.abort_when for word in ("--abort-when", rule)]
     locustfile = REPOSITORY / "locustfiles" / f"{experiment.workload}.py"
     start = [sys.executable, "-m", "locust", "-f", str(locustfile), *flags]
     return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
@@ -232,6 +237,13 @@ def run(
         finally:
             end_group(locust, KILL_GRACE_S)
     return locust.returncode
+
+
+def abortion(output: Files) -> str | None:
+    """Why Locust ended the run early, where a rule of abort_when told it to."""
+    log = output.log.read_text(encoding="utf-8", errors="replace") if output.log.exists() else ""
+    found = re.search(f"{ABORTED} .*", log)
+    return found and found[0].replace(ABORTED, "aborted by abort_when:")
 
 
 def check_answered(output: Files) -> None:

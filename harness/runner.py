@@ -64,6 +64,8 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         plan=plan(experiment),
         created_unix_s=time.time(),
         arrival_rates=file.rate_files,
+        objectives=experiment.objectives,
+        abort_when=experiment.abort_when,
     )
 
 
@@ -305,6 +307,8 @@ class _Run:
         status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started)
         measured["locust"]["exit_code"] = status
         measured["lost_workers"] = lost = load.lost_workers(output)
+        if reason := load.abortion(output):
+            raise LoadError(reason)
         if lost and self.experiment.load.requests is not None:
             raise LoadError(load.budget_lost(lost))
         if status != (load.LOST_WORKERS_STATUS if lost else 0):

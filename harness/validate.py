@@ -9,6 +9,7 @@ from typing import Any
 
 import pydantic
 
+from analysis import rules
 from analysis.record import METRICS, Level
 from harness import arrivals, configuration, load
 from harness.configuration import Configuration
@@ -298,6 +299,19 @@ def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> 
     metric = _mapping(document, "primary").get("metric", "throughput")
     if metric not in METRICS:
         yield ("primary", "metric"), f"primary.metric: {there_is_no(metric, METRICS)}"
+    yield from _change_problems(document)
+
+
+def _change_problems(document: Document) -> Found:
+    """An objective about a change needs something that it is relative to."""
+    given = document.get("objectives")
+    for i, text in enumerate(given if isinstance(given, list) and not document.get("baseline") else []):
+        try:
+            is_change = rules.parse(str(text)).is_change
+        except rules.RuleError:  # said by the model
+            continue
+        if is_change:
+            yield ("objectives", i), f"objectives.{i}: {text!r} is relative to the baseline, and the file names none"
 
 
 def _same(level: Level, other: Level) -> bool:
@@ -337,6 +351,10 @@ def deciding_replicates(comparisons_made: int) -> int:
 
 def remarks(experiment: Experiment) -> list[str]:
     """What a plan cannot do, in sentences. It may be run all the same."""
+    return [*_verdict_remarks(experiment), *_objective_remarks(experiment)]
+
+
+def _verdict_remarks(experiment: Experiment) -> list[str]:
     if not experiment.baseline:
         return ["No baseline is named, so there will be tables and no verdict."]
     m = comparisons(experiment)
@@ -346,4 +364,19 @@ def remarks(experiment: Experiment) -> list[str]:
     return [
         f"This plan cannot decide: {m} comparison{'s' * (m != 1)} of {experiment.primary.metric} "
         f"need{'s' * (m == 1)} at least {needed} replicates a side, and it has {experiment.replicates}."
+    ]
+
+
+def _objective_remarks(experiment: Experiment) -> list[str]:
+    """Objectives are judged on an interval of the median run, which takes replicates; counts are not."""
+    read = [rules.parse(text) for text in experiment.objectives]
+    estimated = [rule for rule in read if not rule.is_change and rule.measure.name != "count"]
+    m = len(treatments(experiment.factors))
+    # The smallest two-sided p of the sign test on n runs is 2 / 2^n.
+    needed = next(n for n in range(1, 100) if 2.0 ** (1 - n) <= 0.05 / m * (1 + 1e-9))
+    if not estimated or experiment.replicates >= needed:
+        return []
+    return [
+        f"This plan cannot decide on its objectives: over {m} treatment{'s' * (m != 1)} they need at least {needed} "
+        f"replicates, and it has {experiment.replicates}."
     ]

@@ -80,16 +80,23 @@ class Completion:
         self._test = ""
 
     def _end(self, although_stopped: bool = False) -> None:
-        """`although_stopped`: Locust itself stops a test without workers, and then waits for ever, if headless."""
-        runner = self._environment.runner
-        if runner is None or not (although_stopped or runner.state in (STATE_SPAWNING, STATE_RUNNING)):
-            return
-        if not option(self._environment, "headless"):
-            gevent.spawn(runner.stop)
-        elif runner.shape_greenlet is not None:
-            runner.shape_greenlet.kill(block=False)  # Locust's main greenlet waits for that, and then quits
-        else:
-            gevent.spawn(runner.quit)
+        end_test(self._environment, although_stopped)
+
+
+def end_test(environment: Environment, although_stopped: bool = False) -> None:
+    """End the test that runs, if one does; headless the command, too.
+
+    `although_stopped`: Locust itself stops a test without workers, and then waits for ever, if headless.
+    """
+    runner = environment.runner
+    if runner is None or not (although_stopped or runner.state in (STATE_SPAWNING, STATE_RUNNING)):
+        return
+    if not option(environment, "headless"):
+        gevent.spawn(runner.stop)
+    elif runner.shape_greenlet is not None:
+        runner.shape_greenlet.kill(block=False)  # Locust's main greenlet waits for that, and then quits
+    else:
+        gevent.spawn(runner.quit)
 
 
 _PART_DONE = "stackswarm_part_done"

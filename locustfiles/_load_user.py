@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import traceback
 
+import _objectives  # noqa: F401 (--objective and --abort-when)
 import _preparation  # noqa: F401 (there the load model is made at the start of a test)
 from _load_models import model_of
 from _options import think_time

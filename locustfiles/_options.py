@@ -47,7 +47,7 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def _checked(read: Callable[[str], Any]) -> Callable[[str], str]:
+def checked(read: Callable[[str], Any]) -> Callable[[str], str]:
     """An argparse type that refuses what `read` does not understand, and leaves the text as it is.
 
     It is read at the start of a test: the web UI puts text in an option's place that no type has seen.
@@ -77,7 +77,7 @@ def _add_options(parser: LocustArgumentParser) -> None:
     )
     parser.add_argument(
         "--requests",
-        type=_checked(whole_number),
+        type=checked(whole_number),
         metavar="N",
         env_var="STACKSWARM_REQUESTS",
         help="Closed model: end when exactly N requests have been answered, failures among them, by all users and "
@@ -105,7 +105,7 @@ def _add_options(parser: LocustArgumentParser) -> None:
 def _add_open_model(parser: LocustArgumentParser) -> None:
     parser.add_argument(
         "--arrival-rate",
-        type=_checked(read_rate),
+        type=checked(read_rate),
         metavar="R",
         env_var="STACKSWARM_ARRIVAL_RATE",
         help="Open model: R requests a second, of all processes together, start when they are due, whether or not the "
@@ -113,7 +113,7 @@ def _add_open_model(parser: LocustArgumentParser) -> None:
     )
     parser.add_argument(
         "--arrival-steps",
-        type=_checked(read_steps),
+        type=checked(read_steps),
         metavar="STEPS",
         env_var="STACKSWARM_ARRIVAL_STEPS",
         help="Open model: rates and how long each lasts, 10:30s,20:30s; A..B is a ramp, 10..100:1m. The test ends when "
@@ -135,7 +135,7 @@ def _add_open_model(parser: LocustArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-in-flight",
-        type=_checked(whole_number),
+        type=checked(whole_number),
         metavar="N",
         env_var="STACKSWARM_MAX_IN_FLIGHT",
         help="Open model: most requests in flight, of all processes together; takes the place of -u. Arrivals beyond "
@@ -143,7 +143,7 @@ def _add_open_model(parser: LocustArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-lateness",
-        type=_checked(seconds),
+        type=checked(seconds),
         metavar="SECONDS",
         env_var="STACKSWARM_MAX_LATENESS",
         help="Open model: arrivals that would start later than this are dropped, and counted. Default: none is.",

@@ -7,7 +7,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOMS = {"analysis", "harness", "locustfiles", "configs", "results", "benchmarks", "tests"}
-ALLOWED = {"harness": {"analysis.record"}}
+ALLOWED = {"harness": {"analysis.record", "analysis.rules"}}
+"""The format that the harness writes, and the grammar of the objectives that it has to check before a run."""
 
 
 def imported_modules(source: str) -> set[str]:
@@ -40,10 +41,11 @@ def test_analysis_does_not_import_the_load_generator() -> None:
         assert not names & {"locust", "gevent"}, file
 
 
-def test_the_record_needs_nothing_but_the_standard_library() -> None:
+@pytest.mark.parametrize("module", ["record", "rules"])
+def test_what_the_harness_may_import_needs_nothing_but_the_standard_library(module: str) -> None:
     import sys
 
-    names = imported_modules((REPOSITORY / "analysis/record.py").read_text("utf-8"))
+    names = imported_modules((REPOSITORY / f"analysis/{module}.py").read_text("utf-8"))
     assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names)
 
 
@@ -52,6 +54,7 @@ def test_the_record_needs_nothing_but_the_standard_library() -> None:
     [
         ("harness", "from analysis import record", set()),
         ("harness", "from analysis.record import RunRecord", set()),
+        ("harness", "from analysis import rules", set()),
         ("harness", "from analysis import compare", {"analysis.compare"}),
         ("harness", "import locustfiles._keystone", {"locustfiles._keystone"}),
         ("analysis", "from harness.plan import plan", {"harness.plan.plan"}),

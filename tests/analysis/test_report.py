@@ -154,7 +154,8 @@ def written(demo_analysis: decide.Analysis, tmp_path_factory: pytest.TempPathFac
 
 def test_all_files_are_written(written: Path) -> None:
     assert sorted(path.name for path in written.iterdir()) == [
-        "comparison.csv", "index.html", "metrics.csv", "report.md", "timeline.csv", "verdicts.json",
+        "comparison.csv", "comparison.parquet", "index.html", "junit.xml", "metrics.csv", "metrics.parquet",
+        "report.md", "timeline.csv", "timeline.parquet", "verdicts.json",
     ]  # fmt: skip
 
 

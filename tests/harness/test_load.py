@@ -9,7 +9,7 @@ from analysis.record import LostWorker, ProcessRecord, Window
 from harness import load
 from harness.load import LoadError
 from harness.server import Target
-from harness.validate import read
+from harness.validate import LOCUSTFILES, read
 
 GOOD = Path(__file__).resolve().parents[2] / "configs/experiments/keystone-processes.yml"
 DECLARED = frozenset({"users_csv", "token_pool"})
@@ -108,6 +108,23 @@ def test_a_locustfile_gets_no_option_that_it_does_not_have() -> None:
     experiment = read(GOOD).experiment
     argv = load.command(experiment, TARGET, load.files(Path("/run")), 1, frozenset())
     assert option(argv, "users-csv") is None
+
+
+def test_rules_that_abort_a_run_are_passed_on_one_by_one() -> None:
+    argv = command("abort_when=['failure_ratio > 50%', 'throughput < 1/s']", "objectives=['failure_ratio < 1%']")
+    given = [argv[i + 1] for i, word in enumerate(argv) if word == "--abort-when"]
+    assert given == ["failure_ratio > 50%", "throughput < 1/s"]
+    assert "--objective" not in argv  # judged by analysis, over all runs
+
+
+def test_why_locust_aborted_is_read_from_its_log(tmp_path: Path) -> None:
+    output = load.files(tmp_path)
+    assert load.abortion(output) is None
+    output.log.parent.mkdir()
+    output.log.write_text("[2026] vm/ERROR/_objectives: Aborted by --abort-when failure_ratio > 50%: 83 % over 5 s.\n")
+    assert load.abortion(output) == "aborted by abort_when: failure_ratio > 50%: 83 % over 5 s."
+    # The words are the locustfile's, which the harness does not import.
+    assert f'ABORTED = "{load.ABORTED}"' in (LOCUSTFILES / "_objectives.py").read_text("utf-8")
 
 
 def test_a_load_that_ended_with_requests_unanswered_is_no_run(tmp_path: Path) -> None:

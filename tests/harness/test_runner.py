@@ -211,6 +211,21 @@ def test_a_run_that_lost_a_worker_is_kept_unless_it_has_a_budget(
     assert outcome.lost_workers == [record.LostWorker("worker-0", 0.5, "users", None)]
 
 
+def test_a_run_that_was_aborted_says_why(tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any) -> None:
+    def abort(check: Any) -> int:
+        (log,) = tmp_path.glob("result/runs/*.partial/locust/locust.log")
+        log.write_text(f"{runner.load.ABORTED} failure_ratio > 50%: 83 % over 5 s.\n")
+        return 1
+
+    locust[1] = abort
+    file, folder = begin(tmp_path, "abort_when=['failure_ratio > 50%']", "objectives=['failure_ratio < 1%']")
+    outcomes = runner.run(file, folder, journal)
+    assert [o.status for o in outcomes] == ["failed", "complete", "complete", "complete"]
+    assert outcomes[0].reason == "aborted by abort_when: failure_ratio > 50%: 83 % over 5 s."
+    kept = record.read_experiment(folder)
+    assert (kept.abort_when, kept.objectives) == (["failure_ratio > 50%"], ["failure_ratio < 1%"])
+
+
 def test_after_a_server_died_the_rest_of_its_runs_get_another_one(
     tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any
 ) -> None:

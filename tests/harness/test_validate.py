@@ -28,8 +28,7 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
         (3, "reference: not built yet"),
         (4, "server.external: not built yet"),
         (8, "events: not built yet"),
-        (9, "objectives: not built yet"),
-        (10, "placement: not built yet"),
+        (9, "placement: not built yet"),
     ],
     "wrong_load": [
         (5, "load.max_in_flight: is missing; the open workload model needs it"),
@@ -69,6 +68,12 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
         (6, "primary.metric: there is no 'thoughput'"),
         (7, "options.keystone_auth: the workload is keystone_auht"),
         (7, "options.keystone_validate: the workload is keystone_auht"),
+    ],
+    "wrong_objectives": [
+        (9, "objectives.1: 'p95(respnse_time) < 2s': there is no time 'respnse_time'; did you mean response_time?"),
+        (10, "objectives.2: 'failure_ratio < 1s': '1s' is not a limit here; write it as in 5%, 5"),
+        (11, "objectives.3: 'change(throughput) > -5%' is relative to the baseline, and the file names none"),
+        (14, "abort_when.1: 'server_cpu > 3': a run in progress knows its times, counts, failures and throughput"),
     ],
     "wrong_selection": [
         (9, "baseline: 4 is not a level of server.parameters.processes; it has [1, 2]"),
@@ -298,3 +303,21 @@ def test_a_plan_that_cannot_decide_says_so() -> None:
     assert remarks(read(GOOD).experiment) == []
     assert "cannot decide" in remarks(read(GOOD, ("replicates=3",)).experiment)[0]
     assert "no verdict" in remarks(read(GOOD, ("baseline={}",)).experiment)[0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "replicates", "remark"),
+    [
+        ("p95(response_time) < 2s", 7, "over 4 treatments they need at least 8 replicates, and it has 7"),
+        ("p95(response_time) < 2s", 8, None),
+        ("count(response_time > 1s) < 5", 5, None),
+        ("change(throughput) > -5%", 5, None),
+    ],
+)
+def test_a_plan_that_cannot_decide_on_its_objectives_says_so(
+    objective: str, replicates: int, remark: str | None
+) -> None:
+    file = read(GOOD, (f"replicates={replicates}", f"objectives=['{objective}']"))
+    assert file.experiment.objectives == [objective]
+    found = remarks(file.experiment)
+    assert (len(found), remark is None or remark in found[0]) == (0 if remark is None else 1, True)
