@@ -2,7 +2,7 @@
 
 Standard library only, because it is what installs everything else:
 
-    python3 -m harness.install locust keystone      # or: tests, for locust with the test tools
+    python3 -m harness.install locust keystone      # or: tests chromium, for locust with the test tools
 """
 
 from __future__ import annotations
@@ -113,10 +113,13 @@ def _log(folder: Path) -> Path:
     return SERVERS / "environments" / f"{folder.name.lstrip('.')}.log"
 
 
-def debian_packages(name: str, packages: Sequence[str], report: Report = lambda message: None) -> Path:
+def debian_packages(
+    name: str, packages: Sequence[str], report: Report = lambda message: None, with_libraries: bool = False
+) -> Path:
     """The folder into which Debian packages were unpacked: downloaded with a private package state, nothing installed.
 
-    Raises InstallError, also where there is no apt-get.
+    apt verifies each by the signature of the archive. `with_libraries`: also the libraries and fonts they depend on, as
+    far as the machine lacks them. Raises InstallError, also where there is no apt-get.
     """
     root = SERVERS / "packages" / name
     with locked(root):
@@ -128,12 +131,12 @@ def debian_packages(name: str, packages: Sequence[str], report: Report = lambda 
                 )
             report(f"unpacking {name} from Debian's packages")
             shutil.rmtree(root, ignore_errors=True)
-            _unpack(root, packages)
+            _unpack(root, packages, with_libraries)
             (root / ".complete").touch()
     return root / "root"
 
 
-def _unpack(root: Path, packages: Sequence[str]) -> None:
+def _unpack(root: Path, packages: Sequence[str], with_libraries: bool) -> None:
     for folder in ("state/lists/partial", "cache/archives/partial", "debs", "root"):
         (root / folder).mkdir(parents=True)
     log = root / "apt.log"
@@ -143,11 +146,60 @@ def _unpack(root: Path, packages: Sequence[str]) -> None:
         *("-o", f"Dir::Cache::archives={root}/cache/archives", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="),
     ]
     _run(["apt-get", *options, "-q", "update"], log)
-    _run(["apt-get", *options, "-q", "download", *packages], log, root / "debs")
+    wanted = [*packages, *(_missing_libraries(options, packages) if with_libraries else [])]
+    _run(["apt-get", *options, "-q", "download", *wanted], log, root / "debs")
     for package in sorted((root / "debs").glob("*.deb")):
         _run(["dpkg", "-x", str(package), str(root / "root")], log)
-    shutil.rmtree(root / "state")
-    shutil.rmtree(root / "debs")
+    for folder in ("state", "cache", "debs"):
+        shutil.rmtree(root / folder)
+
+
+def _missing_libraries(options: Sequence[str], packages: Sequence[str]) -> list[str]:
+    """Names of the packages that these depend on and the machine lacks: libraries, fonts and data of the same name.
+
+    The solver works as if nothing were installed: a machine with unmet dependencies would stop it. Graphics drivers and
+    Perl come with helper programs that are left out here, and are by far the largest.
+    """
+    nothing = ("-o", "Dir::State::status=/dev/null")
+    solver = ["apt-get", *options, *nothing, "--no-install-recommends", "--simulate", "install", *packages]
+    solved = subprocess.run(solver, capture_output=True, text=True, check=False)
+    query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n"]
+    listed = subprocess.run(query, capture_output=True, text=True, check=False)
+    if solved.returncode != 0:
+        raise InstallError(f"apt-get finds no way to install {', '.join(packages)}: {solved.stderr.strip()}")
+    present = {line.split()[0] for line in listed.stdout.splitlines() if line.endswith(" installed")}
+    needed = re.findall(rf"^Inst ((?:lib|font|{'|'.join(map(re.escape, packages))})\S*) ", solved.stdout, re.MULTILINE)
+    large = ("libllvm", "libgl1-mesa", "libperl")
+    return [
+        name
+        for name in needed
+        if name.startswith(tuple(packages)) or (name not in present and not name.startswith(large))
+    ]
+
+
+def chromium(report: Report = _silent) -> tuple[Path, dict[str, str]]:
+    """A headless browser that shows the report to the tests: its program, and what its environment needs besides.
+
+    The variable CHROMIUM names another program, for a machine without Debian's packages. The version is the newest of
+    the machine's Debian release: its mirrors keep no older one to pin. Raises InstallError.
+    """
+    if chosen := os.environ.get("CHROMIUM"):
+        return Path(chosen), {}
+    if shutil.which("apt-get") is None:
+        raise InstallError("the tests of the report need a Chromium: set CHROMIUM to the path of one.")
+    root = debian_packages("chromium", ["chromium"], report, with_libraries=True)
+    program = root / "usr/lib/chromium/chromium"
+    if not program.exists():
+        raise InstallError(f"apt-get's package holds no {program}. Set CHROMIUM to the path of a Chromium.")
+    folders = [library_path(root), *(str(path) for path in sorted(root.glob("usr/lib/*/pulseaudio")))]
+    fonts = root.with_name("fonts.conf")
+    # The packages' own list of fonts points to /etc and /usr, where they are not.
+    fonts.write_text(
+        f"<fontconfig><dir>{root}/usr/share/fonts</dir><dir>/usr/share/fonts</dir>"
+        f"<cachedir>{root.with_name('font-cache')}</cachedir></fontconfig>\n",
+        encoding="utf-8",
+    )
+    return program, {"LD_LIBRARY_PATH": ":".join(filter(None, folders)), "FONTCONFIG_FILE": str(fonts)}
 
 
 def library_path(root: Path) -> str:
@@ -192,6 +244,7 @@ def install(names: Sequence[str], report: Report) -> None:
     tasks: dict[str, Callable[[], object]] = {
         "locust": lambda: locust_environment(False, report),
         "tests": lambda: locust_environment(True, report),
+        "chromium": lambda: chromium(report),
         **{name: lambda name=name: environment(name, report) for name in REQUIREMENTS},  # type: ignore[misc]
     }
     if unknown := [name for name in names if name not in tasks]:
@@ -204,8 +257,9 @@ def install(names: Sequence[str], report: Report) -> None:
             for future in done:
                 pending.pop(future)
                 future.result()
-            if pending and not done:
-                report(_progress(list(pending.values()), time.monotonic() - began))
+            counted = [name for name in pending.values() if name != "chromium"]
+            if counted and not done:
+                report(_progress(counted, time.monotonic() - began))
 
 
 def _progress(names: Sequence[str], elapsed_s: float) -> str:
