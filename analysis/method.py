@@ -69,7 +69,8 @@ def _steadiness(analysis: Analysis) -> str:
     found = {steady_state.state_of(series) for series in steady_state.states(analysis.experiment).values()}
     if found <= {State.NOT_ASSESSED}:
         return (
-            f"Whether the runs were steady was not assessed: that takes {steady_state.LEAST_SECONDS} s of steady state."
+            f"Whether the runs were steady was not assessed: that takes {steady_state.LEAST_SECONDS} s of steady "
+            "state, and a load that is not meant to change."
         )
     return (
         "Whether a run was steady: throughput and mean response time a second, by a trend test that allows for seconds "

@@ -44,6 +44,8 @@ MSER_LEFT = 5
 FEWEST_BATCHES, MOST_BATCHES, TREND_BATCH_S = 8, 10, 10
 """Of the trend test: batches of TREND_BATCH_S where that makes a number of them between the two."""
 THROUGHPUT, RESPONSE_TIME = "throughput", "mean response time"
+CHANGING_LOADS = frozenset({"arrival_steps", "arrival_rates"})
+"""Keys of a load that changes by design: there is no steady state to be kept to."""
 
 Series = NDArray[np.float64]
 
@@ -177,7 +179,7 @@ def inversions(length: int) -> tuple[int, ...]:
 
 
 def states(experiment: Experiment) -> dict[int, dict[str, Assessment]]:
-    """Assessment by complete run and series, each at its share of LEVEL."""
+    """Assessment by complete run and series, each at its share of LEVEL; of no series where the load was to change."""
     runs = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
     if experiment.imported or runs.empty:
         return {}
@@ -185,9 +187,12 @@ def states(experiment: Experiment) -> dict[int, dict[str, Assessment]]:
         (experiment.timeline["phase"] == STEADY_STATE) & (experiment.timeline["outcome"] == "success")
     ]
     by_run = {int(str(run)): rows for run, rows in inside.groupby("run")}
+    changing = {run for run, record in experiment.records.items() if CHANGING_LOADS & set(record.load)}
     columns = (runs[name] for name in ("run", "start_unix_s", "end_unix_s", "window_s"))
     return {
-        int(run): {
+        int(run): {}
+        if run in changing
+        else {
             name: assess(seconds, LEVEL / (2 * len(runs)))
             for name, seconds in _series(by_run.get(int(run), inside.iloc[:0]), int(start), int(end), window_s).items()
         }

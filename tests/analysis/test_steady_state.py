@@ -206,6 +206,18 @@ def test_a_run_that_does_not_keep_to_its_steady_state(
     assert evidence in finding.evidence[0]
 
 
+@pytest.mark.parametrize("key", ["arrival_steps", "arrival_rates"])
+def test_a_load_that_is_meant_to_change_is_not_assessed(minute: Path, key: str) -> None:
+    run = next(path for path in sorted((minute / "runs").iterdir()) if "processes1" in path.name)
+    write_trend(run, lambda x: 60 + 60 * x, lambda x: 100.0)
+    for path in (minute / "runs").iterdir():
+        data = json.loads((path / "run.json").read_text("utf-8"))
+        data["load"][key] = "60..120:62s"
+        (path / "run.json").write_text(json.dumps(data), encoding="utf-8")
+    states = steady_state.states(load.load_experiment(minute))
+    assert {steady_state.state_of(s) for s in states.values()} == {State.NOT_ASSESSED}
+
+
 def test_the_partial_seconds_at_the_ends_of_a_budget_are_no_drift(minute: Path) -> None:
     for run in (minute / "runs").iterdir():
         data = json.loads((run / "run.json").read_text("utf-8"))
