@@ -17,6 +17,10 @@ PASSING = frozenset({"average", "used", "uptime", "free", "available", "mhz", "t
 """States that change from run to run by themselves, and are no difference."""
 
 
+MOST_VALUES = 4
+"""Of one path, that a line tells; a wide sweep may have one for each run."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """One path with more than one value among the runs."""
@@ -29,7 +33,9 @@ class Difference:
     def __str__(self) -> str:
         """The path, and which runs have which value, the rarest last."""
         common = sorted(self.values.items(), key=lambda item: -len(item[1]))
-        return f"{self.path}: " + "; ".join(f"{value} in {_run_list(runs)}" for value, runs in common)
+        texts = [f"{value} in {_run_list(runs)}" for value, runs in common]
+        rest = len(texts) - MOST_VALUES
+        return f"{self.path}: " + "; ".join(texts if rest < 2 else [*texts[:MOST_VALUES], f"and {rest} more values"])
 
 
 def environment_differences(runs: Sequence[RunRecord]) -> list[Difference]:

@@ -165,40 +165,43 @@ def needed(measured: Effect, margin: float) -> Needed:
     """Replicates a side that would decide, for a difference and for sameness, were noise and ratio as seen.
 
     For n replicates the interval's half-width is the one of the n normal scores scaled to the noise, which is what the
-    exact interval comes to on average. n decides when that half-width, and the estimate's own scatter at POWER
-    (sd * sqrt(pi/3 * 2/n), the estimate's asymptotic standard error), still leave 1 or the margin outside.
+    exact interval comes to on average, and the estimate scatters by sd * sqrt(pi/3 * 2/n), its asymptotic standard
+    error (Hodges & Lehmann 1963). n decides when in POWER of all cases the interval then leaves 1 outside, or lies
+    within the margin with both its ends: where the ratio is near 1, either of them may be the one that does not.
     """
     if measured.ratio is None or measured.noise is None:
         return Needed(None, None)
     fewest = max(2, 1 + min(measured.baseline_runs, measured.treatment_runs))
-    difference, room = abs(math.log(measured.ratio)), _room(measured.ratio, margin)
-    return Needed(*(_first_within(distance, measured.noise, measured.level, fewest) for distance in (difference, room)))
+    shift = math.log(measured.ratio)
+    ends = (math.log(1 + margin) - shift, shift - math.log(1 - margin) if margin < 1 else math.inf)
+    difference = _first(measured, fewest, (abs(shift),)) if shift else None
+    return Needed(difference, _first(measured, fewest, ends))
 
 
-def _first_within(distance: float, noise: float, level: float, fewest: int) -> int | None:
-    if distance <= 0:
-        return None
+def _first(measured: Effect, fewest: int, rooms: Sequence[float]) -> int | None:
+    """Fewest replicates whose interval keeps within all of `rooms`, distances from the shift, in POWER of all cases."""
     candidates = range(fewest, MOST_REPLICATES + 1)
-    return next((n for n in candidates if _reach(n, level) < math.inf and noise * _reach(n, level) < distance), None)
+    return next((n for n in candidates if _chance(n, measured, rooms) >= POWER), None)
 
 
-def _room(ratio: float, margin: float) -> float:
-    """Logarithmic distance from the ratio to the nearer end of the margin; negative outside."""
-    below = math.log(ratio) - math.log(1 - margin) if margin < 1 else math.inf
-    return min(math.log(1 + margin) - math.log(ratio), below)
+def _chance(replicates: int, measured: Effect, rooms: Sequence[float]) -> float:
+    half = _half_width(replicates, measured.level)
+    if half == math.inf:
+        return 0.0
+    noise = max(measured.noise or 0.0, 1e-12)
+    scatter = noise * math.sqrt(math.pi / 3 * 2 / replicates)
+    misses = (statistics.NormalDist().cdf((noise * half - room) / scatter) for room in rooms)
+    return 1 - sum(misses)
 
 
 @functools.cache
-def _reach(replicates: int, level: float) -> float:
-    """Reach of an interval of unit noise from the true shift, in POWER of all cases; infinite where none exists."""
-    normal = statistics.NormalDist()
-    scores = [normal.inv_cdf((i - 0.375) / (replicates + 0.25)) for i in range(1, replicates + 1)]
+def _half_width(replicates: int, level: float) -> float:
+    """Half-width of an interval of unit noise; infinite where none exists."""
+    scores = [statistics.NormalDist().inv_cdf((i - 0.375) / (replicates + 0.25)) for i in range(1, replicates + 1)]
     scale = statistics.stdev(scores)
     scores = [score / scale for score in scores]
     ends = shift_interval(scores, scores, level)
-    if ends is None:
-        return math.inf
-    return ends[1] + normal.inv_cdf(POWER) * math.sqrt(math.pi / 3 * 2 / replicates)
+    return math.inf if ends is None else ends[1]
 
 
 def _differences(baseline: Sequence[float], treatment: Sequence[float]) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pandas as pd
 
@@ -35,6 +35,11 @@ class Finding:
     next_action: str
     treatments: tuple[str, ...] | None = None
     """Keys of the treatments it touches; None for all."""
+
+    def shown(self, most: int) -> tuple[str, ...]:
+        """The evidence in at most `most` lines; where there is more, the last says how much."""
+        rest = len(self.evidence) - most + 1
+        return self.evidence if rest < 2 else (*self.evidence[: most - 1], f"and {rest} more")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,3 +111,29 @@ def forbids(finding: Finding, treatments: Iterable[str]) -> bool:
     if finding.severity is not Severity.SEVERE:
         return False
     return finding.treatments is None or bool(set(finding.treatments) & set(treatments))
+
+
+def of_runs(
+    case: Case,
+    name: str,
+    evidence: dict[int, str],
+    severity_of: Callable[[int], Severity],
+    message: str,
+    threshold: str,
+    next_action: str,
+) -> Iterator[Finding]:
+    """One finding for each severity that occurs among the runs of `evidence`; {n} in the message: "3 of 8 runs"."""
+    severities = {run: severity_of(run) for run in evidence}
+    for severity in Severity:
+        chosen = [run for run in evidence if severities[run] is severity]
+        if chosen:
+            count = f"{len(chosen)} of {len(case.experiment.complete_runs())} runs"
+            yield Finding(
+                name,
+                severity,
+                message.format(n=count),
+                tuple(f"{case.run_label(run)}: {evidence[run]}" for run in chosen),
+                threshold,
+                next_action,
+                case.treatments_of(chosen),
+            )

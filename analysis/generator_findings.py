@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from analysis import generator
-from analysis.findings import Case, Finding, Severity
+from analysis.findings import Case, Finding, Severity, of_runs
 from analysis.generator import Health
 from analysis.load import STEADY_STATE
 from analysis.record import LostWorker, RunRecord
@@ -232,17 +232,13 @@ def _findings(  # noqa: PLR0913, PLR0917, one argument for each part of a findin
     next_action: str,
     severity_of: Callable[[str], Severity],
 ) -> Iterator[Finding]:
-    """One finding for each severity that occurs among these runs."""
-    for severity in Severity:
-        chosen = [run for run in runs if severity_of(case.treatments_of([run])[0]) is severity]
-        if chosen:
-            count = f"{len(chosen)} of {len(case.experiment.complete_runs())} runs"
-            yield Finding(
-                name,
-                severity,
-                message.format(n=count),
-                tuple(f"{case.run_label(run)}: {evidence(runs[run])}" for run in chosen),
-                threshold,
-                next_action,
-                case.treatments_of(chosen),
-            )
+    """As of_runs, with the evidence taken from each run's health and the severity from its treatment."""
+    yield from of_runs(
+        case,
+        name,
+        {run: evidence(health) for run, health in runs.items()},
+        lambda run: severity_of(case.treatments_of([run])[0]),
+        message,
+        threshold,
+        next_action,
+    )

@@ -5,14 +5,18 @@ Frames of an Experiment:
 runs            one row a planned run: run, block, replicate, treatment (pairing.key), status, reason, folder,
                 server_number, start_unix_s, end_unix_s (steady state; missing where the run has none)
 response_times  run, phase, endpoint, outcome, clock, bucket_us, count; phase is "warm_up", "steady_state" or "outside"
-timeline        run, second (Unix), offset_s (from the start of steady state), phase, endpoint, outcome, count
+timeline        run, second (Unix), offset_s (from the start of steady state), phase, endpoint, outcome, count,
+                response_us (sum of the response times of these responses)
 usage           run and record.USAGE_COLUMNS
 totals          run, recorded, locust: responses of the whole run, by the histograms and by Locust's own CSV
+exceptions      run, message, count: what Locust's own CSV says went wrong in the locustfile itself
+machine         run and record.MACHINE_COLUMNS
 reported        values taken from another tool's summary instead of histograms: run, endpoint, metric, value, samples
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -27,6 +31,7 @@ import pydantic
 
 from analysis import pairing
 from analysis.generator import HEALTH_COLUMNS, read_health
+from analysis.machine import MACHINE_FRAME, read_machine
 from analysis.record import (
     EXPERIMENT_FILE,
     PARTIAL_SUFFIX,
@@ -54,8 +59,9 @@ WARM_UP, STEADY_STATE, OUTSIDE = "warm_up", "steady_state", "outside"
 RUN_COLUMNS = ("run", "block", "replicate", "treatment", "status", "reason", "folder", "server_number",
                "start_unix_s", "end_unix_s", "window_s")  # fmt: skip
 HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us", "count")
-TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count")
+TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count", "response_us")
 TOTALS_COLUMNS = ("run", "recorded", "locust")
+EXCEPTION_COLUMNS = ("run", "message", "count")
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
 
 LARGEST_NUMBER = 2**53
@@ -65,7 +71,7 @@ LONGEST_WINDOW_S = 366 * 86_400
 _NUMBERS = {
     "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
     "value": "float64", "recorded": "int64", "locust": "float64", "time_unix_s": "float64", "pid": "int64",
-    "cpu_s": "float64", "rss_bytes": "float64",
+    "cpu_s": "float64", "rss_bytes": "float64", "response_us": "float64",
 }  # fmt: skip
 """Types of the columns that are numbers; the others are text."""
 
@@ -109,6 +115,8 @@ class Experiment:
     imported: bool = False
     """True for another tool's summaries: one number each, without histograms, windows or replicates."""
     repeated: tuple[Repeated, ...] = ()
+    exceptions: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(EXCEPTION_COLUMNS))
+    machine: pd.DataFrame = dataclasses.field(default_factory=lambda: read_machine((), 0))
 
     @property
     def treatments(self) -> dict[str, Treatment]:
@@ -151,6 +159,8 @@ def load_experiment(folder: Path) -> Experiment:
         reported=empty_frame(REPORTED_COLUMNS),
         oddities=tuple(oddities),
         repeated=tuple(repeated),
+        exceptions=_concat([p[5] for p in parts], EXCEPTION_COLUMNS),
+        machine=_concat([p[6] for p in parts], MACHINE_FRAME),
     )
 
 
@@ -327,7 +337,9 @@ def _is_possible(window: Window) -> bool:
 
 def _read_measurements(
     path: Path, run: RunRecord, oddities: list[Oddity]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, tuple[int, int, float | None], pd.DataFrame]:
+) -> tuple[
+    pd.DataFrame, pd.DataFrame, pd.DataFrame, tuple[int, int, float | None], pd.DataFrame, pd.DataFrame, pd.DataFrame
+]:
     files = role_files(path, run, "response_times", "response_times/*.csv")
     rows = _concat(
         [_read_table(f, RESPONSE_TIME_COLUMNS, run.number, path, oddities) for f in files], RESPONSE_TIME_COLUMNS
@@ -343,10 +355,13 @@ def _read_measurements(
     )
     usage.insert(0, "run", run.number)
     timeline = _timeline(rows, run)
-    totals = (run.number, int(timeline["count"].sum()), _locust_total(role_files(path, run, "locust", "locust/*.csv")))
+    locust = role_files(path, run, "locust", "locust/*.csv")
+    totals = (run.number, int(timeline["count"].sum()), _locust_total(locust))
     health = read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.number)
     health["phase"] = _phases(health["second"], run)
-    return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals, health
+    machine = read_machine(role_files(path, run, "machine", "machine.csv"), run.number)
+    exceptions = _exceptions(locust, run.number)
+    return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals, health, exceptions, machine
 
 
 def read_seconds(experiment: Experiment, run: int) -> pd.DataFrame:
@@ -376,7 +391,9 @@ def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
     once = rows[rows["clock"] != "service"].copy()
     window = run.windows.get(STEADY_STATE)
     once["offset_s"] = once["second"] - (window.start_unix_s if window else 0)
-    return _sum_counts(once, TIMELINE_COLUMNS)
+    once["response_us"] = once["bucket_us"].astype(float) * once["count"]
+    keys = [name for name in TIMELINE_COLUMNS if name not in {"count", "response_us"}]
+    return once.groupby(keys, sort=True)[["count", "response_us"]].sum().reset_index()
 
 
 def _phases(seconds: pd.Series[int], run: RunRecord) -> pd.Series[str]:
@@ -406,6 +423,24 @@ def _locust_total(files: list[Path]) -> float | None:
             return None
         return total if 0 <= total <= LARGEST_NUMBER else None
     return None
+
+
+def _exceptions(files: list[Path], run: int) -> pd.DataFrame:
+    """Rows of Locust's _exceptions.csv; a line without a count is left out."""
+    rows = []
+    for path in files:
+        if path.name.endswith("_exceptions.csv"):
+            text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+            with contextlib.suppress(csv.Error):
+                for row in csv.DictReader(io.StringIO(text, newline="")):
+                    count = _parsed(row.get("Count"))
+                    if 1 <= count <= LARGEST_NUMBER:
+                        rows.append({"run": run, "message": _last_line(row.get("Message")), "count": int(count)})
+    return pd.DataFrame(rows, columns=list(EXCEPTION_COLUMNS)) if rows else empty_frame(EXCEPTION_COLUMNS)
+
+
+def _last_line(text: object) -> str:
+    return (str(text or "").strip().splitlines() or ["no message"])[-1]
 
 
 # --- tables on disk ------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from analysis import answer, compare
+from analysis import answer, compare, steady_state
 from analysis.decide import Analysis
+from analysis.steady_state import State
 
 
 def load_model_notes(analysis: Analysis) -> list[str]:
@@ -51,6 +52,7 @@ def _measurement(analysis: Analysis) -> list[str]:
     return [
         f"Windows as declared: {declared or 'none'}. Only responses completed in steady state count; the warm-up is "
         "kept and drawn, and is in no number.",
+        _steadiness(analysis),
         f"Order of the runs: {ordered or 'not recorded'}.",
         "Throughput: successful responses a second of steady state. Failures are counted apart, and are in no "
         "response time.",
@@ -61,6 +63,19 @@ def _measurement(analysis: Analysis) -> list[str]:
         "responses in it. Memory: the highest sum of resident sets; pages that processes share count once for each. "
         "100 % of a core is one busy processor.",
     ]
+
+
+def _steadiness(analysis: Analysis) -> str:
+    found = {steady_state.state_of(series) for series in steady_state.states(analysis.experiment).values()}
+    if found <= {State.NOT_ASSESSED}:
+        return (
+            f"Whether the runs were steady was not assessed: that takes {steady_state.LEAST_SECONDS} s of steady "
+            "state, and a load that is not meant to change."
+        )
+    return (
+        "Whether a run was steady: throughput and mean response time a second, by a trend test that allows for seconds "
+        "that resemble their neighbours (Mann-Kendall on batches) and by MSER-5. The window stays the declared one."
+    )
 
 
 def _statistics(analysis: Analysis) -> list[str]:

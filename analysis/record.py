@@ -14,6 +14,7 @@ An experiment folder holds::
         response_times/lost-workers.jsonl       where a worker was lost: what the master says of it (LostWorker)
         usage.csv       USAGE_COLUMNS
         arrival_rates.csv   with load.arrival_rates: what Locust read
+        machine.csv     MACHINE_COLUMNS
         locust/         Locust's own CSV files and log
         server/         the server's logs
         configuration/  the rendered configuration, secrets redacted
@@ -44,6 +45,16 @@ count      responses
 
 USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
 """Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
+
+MACHINE_COLUMNS = ("time_unix_s", "busy_s", "harness_s", "stolen_s", "swapped_bytes", "throttled_s")
+"""Counters of the machine as a whole, cumulative; an empty cell where the system does not tell.
+
+busy_s         time of all processors in processes, anybody's (user, nice and system)
+harness_s      time that the harness itself took of it
+stolen_s       time of all processors that a hypervisor gave to others
+swapped_bytes  memory that was read back from swap or written to it
+throttled_s    time that the control group of harness, server and generator was held back for using up its quota
+"""
 
 HEALTH_FIELDS = (
     "second",
@@ -224,8 +235,8 @@ class RunRecord:
     locust: dict[str, Any]
     """command (argv without secrets), exit_code, facts (what the locustfile found out, token_format for one)."""
     files: dict[str, Any]
-    """Role to path or list of paths, relative to the run folder: response_times, processes, health, usage, locust,
-    server_logs, configuration, arrival_rates."""
+    """Role to path or list of paths, relative to the run folder: response_times, processes, health, usage, machine,
+    locust, server_logs, configuration, arrival_rates."""
     schema_version: int = SCHEMA_VERSION
     lost_workers: list[LostWorker] = dataclasses.field(default_factory=list)
     """The run is kept, and its load was less than asked for."""

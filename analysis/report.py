@@ -25,6 +25,7 @@ from analysis import (
     objective_table,
     objectives,
     pairing,
+    steady_state,
     tables,
     validity,
 )
@@ -33,6 +34,7 @@ from analysis.decide import Analysis
 from analysis.findings import Finding
 from analysis.load import COMPLETE, STEADY_STATE
 from analysis.objectives import Judgement
+from analysis.steady_state import State
 from analysis.tables import Block
 
 VERDICTS_SCHEMA_VERSION = 1
@@ -78,6 +80,8 @@ def view(analysis: Analysis, number: int = 1) -> View:
     runs = analysis.experiment.runs
     complete = int((runs["status"] == COMPLETE).sum())
     judged = objectives.judge(analysis)
+    rows = _run_rows(analysis)
+    steady = any(row[-1] not in {"", State.NOT_ASSESSED} for row in rows)
     return View(
         anchor=f"experiment-{number}",
         question=record.question,
@@ -94,8 +98,17 @@ def view(analysis: Analysis, number: int = 1) -> View:
         method=method.sentences(analysis),
         held_constant=_held_constant(analysis),
         environment=_environment(analysis),
-        run_columns=("run", "block", "replicate", "server", "treatment", "status", "reason"),
-        run_rows=_run_rows(analysis),
+        run_columns=(
+            "run",
+            "block",
+            "replicate",
+            "server",
+            "treatment",
+            "status",
+            "reason",
+            *(["steady state"] * steady),
+        ),
+        run_rows=[row if steady else row[:-1] for row in rows],
         failure_rows=_failure_rows(analysis),
         objectives=objective_table.block(judged, analysis.names) if judged else None,
         objective_notes=objective_table.notes(judged),
@@ -325,11 +338,17 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def _run_rows(analysis: Analysis) -> list[tuple[str, ...]]:
+    """One row a planned run; the last column is its class of steadiness."""
+    series = steady_state.states(analysis.experiment)
+    states = {run: steady_state.state_of(assessments).value for run, assessments in series.items()}
     columns = ("run", "block", "replicate", "server_number", "treatment", "status", "reason")
     return [
-        tuple(
-            analysis.label(value) if name == "treatment" else "" if value is None or pd.isna(value) else str(value)
-            for name, value in zip(columns, row, strict=True)
+        (
+            *(
+                analysis.label(value) if name == "treatment" else "" if value is None or pd.isna(value) else str(value)
+                for name, value in zip(columns, row, strict=True)
+            ),
+            states.get(row[0], ""),
         )
         for row in analysis.experiment.runs[list(columns)].itertuples(index=False)
     ]

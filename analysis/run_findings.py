@@ -7,10 +7,11 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from analysis import metrics
-from analysis.findings import Case, Finding, Severity
+from analysis import metrics, steady_state
+from analysis.findings import Case, Finding, Severity, of_runs
 from analysis.load import STEADY_STATE
 from analysis.metrics import ALL_REQUESTS
+from analysis.steady_state import RESPONSE_TIME, THROUGHPUT, Assessment, State
 
 MOST_USERS_APART = 0.05
 MOST_EDGE_SHARE = 0.5
@@ -21,6 +22,8 @@ PASSES_MISSED = 2.5
 """Passes of sampling that may miss a process before it is taken for gone."""
 CPU_FALL_S = 0.05
 """A cumulative CPU time that falls by more is another process's."""
+MOST_EXCEPTIONS = 0.01
+"""Of the responses: as many failures are a finding, too."""
 
 
 def runs_repeated(case: Case) -> Iterator[Finding]:
@@ -176,6 +179,44 @@ def window_differs(case: Case) -> Iterator[Finding]:
         )
 
 
+def drift(case: Case) -> Iterator[Finding]:
+    """Runs that were not steady within their steady state; severe where what moved is what the verdict is about."""
+    unsteady = {
+        run: {name: a for name, a in series.items() if a.state in {State.DRIFTING, State.NO_STEADY_STATE}}
+        for run, series in steady_state.states(case.experiment).items()
+    }
+    unsteady = {run: series for run, series in unsteady.items() if series}
+    change, level = f"{100 * steady_state.MOST_CHANGE:.3g} %", f"{steady_state.LEVEL:g}"
+    yield from of_runs(
+        case,
+        "drift",
+        {run: "; ".join(_unsteady(name, a) for name, a in series.items()) for run, series in unsteady.items()},
+        lambda run: _drift_severity(case, run, set(unsteady[run])),
+        "In {n} the server did not keep to a steady state, so that their numbers depend on when one looks.",
+        f"drift: a trend of more than {change} of the mean over the window, p < {level} for all runs together; no "
+        f"steady state: MSER-5 truncates in the last half, and the means before and after are {change} apart",
+        "Lengthen timing.warm_up, and timing.steady_state with it; look for what grows: memory, a cache, a queue.",
+    )
+
+
+def _unsteady(name: str, found: Assessment) -> str:
+    if found.state is State.DRIFTING:
+        return f"{name} drifts by {100 * (found.change or 0):+.3g} % of its mean over the window (p = {found.p:.1g})"
+    return f"{name} is {100 * (found.step or 0):+.3g} % from {found.truncation_s} s on, and no steady state before"
+
+
+def _drift_severity(case: Case, run: int, moved: set[str]) -> Severity:
+    """A verdict about throughput does not rest on response times, nor the other way round; others rest on both."""
+    name = case.primary.name
+    subject = {"throughput": THROUGHPUT, "count": THROUGHPUT, **dict.fromkeys(_TIMES, RESPONSE_TIME)}.get(name)
+    if subject is not None and subject not in moved:
+        return Severity.NOTE
+    return case.severity(case.treatments_of([run])[0])
+
+
+_TIMES = tuple(prefix + statistic for prefix in ("", metrics.SERVICE) for statistic in metrics.STATISTICS)
+
+
 def server_restarted(case: Case) -> Iterator[Finding]:
     """Processes of the server that end or begin within steady state: one that died, and the one in its place."""
     events = {run: seen for run in case.experiment.complete_runs() if (seen := _restarts(case, run))}
@@ -215,6 +256,53 @@ def _restarts(case: Case, run: int) -> list[str]:
         fell = times[(samples["cpu_s"].diff() < -CPU_FALL_S) & (times >= start) & (times < end)]
         found += [(t, f"{name}, process {pid}, is another one from {t - start:.1f} s into steady state") for t in fell]
     return [line for _, line in sorted(found)]
+
+
+def script_exceptions(case: Case) -> Iterator[Finding]:
+    """Exceptions of the locustfile itself: a user that raises one has made no request, and no failure is counted."""
+    totals = case.experiment.totals
+    responses = dict(zip(totals["run"], totals["recorded"], strict=True))
+    rows = case.experiment.exceptions
+    raised = {int(str(run)): part.sort_values("count", ascending=False) for run, part in rows.groupby("run")}
+    share = {run: part["count"].sum() / max(responses.get(run, 0), 1) for run, part in raised.items()}
+    yield from of_runs(
+        case,
+        "script_exceptions",
+        {run: f"{part['count'].sum():,} exceptions, {part['message'].iloc[0]}" for run, part in raised.items()},
+        lambda run: case.severity(case.treatments_of([run])[0]) if share[run] > MOST_EXCEPTIONS else Severity.NOTE,
+        "The locustfile itself raised exceptions in {n}: these requests are in no number here, not even as failures.",
+        f"any; severe above {100 * MOST_EXCEPTIONS:.3g} % of the responses",
+        "Read locust/*_exceptions.csv in the run's folder, and repair the locustfile.",
+    )
+
+
+def mean_above_p90(case: Case) -> Iterator[Finding]:
+    """Treatments whose mean response time is that of a few extreme responses."""
+    times = {name: metrics.BY_NAME[name] for name in ("mean", "p90", "max")}
+    rows = case.by_treatment
+    columns = (rows[name] for name in ("treatment", "endpoint", "metric", "value"))
+    values = {(treatment, e, metric): value for treatment, e, metric, value in zip(*columns, strict=True)}
+    nothing = float("nan")  # and no NaN is above anything
+    above = {
+        (treatment, e): [values.get((treatment, e, name), nothing) for name in times]
+        for treatment, e, metric in values
+        if metric == "p90" and values.get((treatment, e, "mean"), nothing) > values[treatment, e, "p90"]
+    }
+    if not above or case.experiment.imported:
+        return
+    yield Finding(
+        "mean_above_p90",
+        Severity.NOTE,
+        "The mean response time lies above the 90th percentile: a few extreme responses make the mean.",
+        tuple(
+            f"{case.label(treatment)}, {endpoint}: "
+            + ", ".join(f"{m.name} {metrics.format_value(m, v)} ms" for m, v in zip(times.values(), found, strict=True))
+            for (treatment, endpoint), found in above.items()
+        ),
+        "mean at most p90",
+        "Judge by percentiles; look for timeouts, retries, and a server that stood still for a while.",
+        tuple(dict.fromkeys(treatment for treatment, _ in above)),
+    )
 
 
 def noise_above_margin(case: Case) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import comparability, compare, generator_findings, intervals, metrics, run_findings
+from analysis import comparability, compare, generator_findings, intervals, machine_findings, metrics, run_findings
 from analysis.compare import Verdict
 from analysis.findings import Case, Finding, Severity
 from analysis.load import COMPLETE
@@ -83,18 +83,35 @@ def no_successes(case: Case) -> Iterator[Finding]:
 
 def failures(case: Case) -> Iterator[Finding]:
     """Treatments with more failed responses than MOST_FAILURES, at all endpoints together or at one."""
-    for treatment in case.experiment.treatments:
-        over = {e: seen for e, seen in case.outcomes(treatment).items() if seen[0] > MOST_FAILURES * seen[1]}
-        if over:
+    over = {
+        treatment: {e: seen for e, seen in case.outcomes(treatment).items() if seen[0] > MOST_FAILURES * seen[1]}
+        for treatment in case.experiment.treatments
+    }
+    over = {treatment: endpoints for treatment, endpoints in over.items() if endpoints}
+    for severity in Severity:
+        touched = [treatment for treatment in over if case.severity(treatment) is severity]
+        if touched:
+            labels = [case.label(treatment) for treatment in touched]
+            where = " and with ".join(labels) if len(labels) < 3 else f"{len(labels)} treatments"
             yield Finding(
                 "failures",
-                case.severity(treatment),
-                f"With {case.label(treatment)}, more than {_percent(MOST_FAILURES)} of the responses are failures.",
-                (*(f"{endpoint}: {_share(*seen)}" for endpoint, seen in over.items()), *_outcomes(case, treatment)),
+                severity,
+                f"With {where}, more than {_percent(MOST_FAILURES)} of the responses are failures.",
+                tuple(
+                    line if len(touched) == 1 else f"{case.label(treatment)}: {line}"
+                    for treatment in touched
+                    for line in _failed(case, treatment, over[treatment])
+                ),
                 f"{_percent(MOST_FAILURES)} failures; failures are counted apart and are in no response time",
                 "Find their cause first: response times of those that succeed tell little when others fail.",
-                (treatment,),
+                tuple(touched),
             )
+
+
+def _failed(case: Case, treatment: str, over: dict[str, tuple[int, int]]) -> Iterator[str]:
+    """Share of failures by endpoint with its interval, then the most frequent by name."""
+    yield from (f"{endpoint}: {_share(*seen)}" for endpoint, seen in over.items())
+    yield from _outcomes(case, treatment)
 
 
 def generator_busy(case: Case) -> Iterator[Finding]:
@@ -303,7 +320,13 @@ CHECKS: tuple[Check, ...] = (
     run_findings.runs_repeated,
     run_findings.littles_law,
     run_findings.window_differs,
+    run_findings.drift,
+    run_findings.script_exceptions,
     run_findings.server_restarted,
+    machine_findings.swapped,
+    machine_findings.throttled,
+    machine_findings.machine_busy,
+    run_findings.mean_above_p90,
     run_findings.noise_above_margin,
 )
 """The closed list. Each function's name is the name of its findings."""

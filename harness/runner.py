@@ -275,7 +275,7 @@ class _Run:
             pids["generator"].append(pid)
             own(scratch, [*self.up.pids, pid])
 
-        with Sampler(partial / "usage.csv", pids.__getitem__):
+        with Sampler(partial / "usage.csv", partial / "machine.csv", pids.__getitem__):
             if experiment.load.requests is not None and experiment.timing.warm_up > 0:
                 warm_up = load.warm_up_pass(experiment)
                 self._locust(warm_up, load.files(partial / "warm_up"), scratch, started, {})
@@ -352,6 +352,7 @@ def _files(partial: Path) -> dict[str, Any]:
         "health": below("response_times/*.health.jsonl"),
         "usage": "usage.csv",
         "arrival_rates": below("arrival_rates.csv"),
+        "machine": "machine.csv",
         "locust": below("locust/*"),
         "server_logs": below("server/*"),
         "configuration": below("configuration/*"),

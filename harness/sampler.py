@@ -1,4 +1,4 @@
-"""CPU and memory of the server's and the load generator's process trees, sampled in a thread of the harness."""
+"""CPU and memory of the server's and the load generator's processes, and of the machine, sampled in a thread."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from typing import IO, Self
 
 import psutil
 
-from analysis.record import USAGE_COLUMNS
+from analysis.record import MACHINE_COLUMNS, USAGE_COLUMNS
+from harness.machine import Machine
 
 PERIOD_S = 0.5
 ROLES = ("server", "generator")
 
 
 class Sampler:
-    """Writes USAGE_COLUMNS rows while it is entered as a context.
+    """Writes USAGE_COLUMNS and MACHINE_COLUMNS rows while it is entered as a context.
 
     CPU time is recorded as the counter that the kernel keeps for each process: a late or missing sample loses nothing.
     """
 
-    def __init__(self, file: Path, roots: Callable[[str], list[int]], period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self, usage: Path, machine: Path, roots: Callable[[str], list[int]], period_s: float = PERIOD_S
+    ) -> None:
         """`roots` gives the process ids of a role; their children, however deep, are sampled with them."""
-        self._file = file
+        self._paths = (usage, machine)
+        self._machine = Machine()
         self._roots = roots
         self._period_s = period_s
         self._known: dict[int, psutil.Process] = {}
@@ -34,20 +38,22 @@ class Sampler:
         self._thread = threading.Thread(target=self._loop, name="sampler", daemon=True)
 
     def __enter__(self) -> Self:
-        """Open the file, then start sampling."""
-        self._output: IO[str] = self._file.open("w", newline="", encoding="utf-8")
-        self._rows = csv.writer(self._output)
+        """Open the files, then start sampling."""
+        self._outputs: list[IO[str]] = [path.open("w", newline="", encoding="utf-8") for path in self._paths]
+        self._rows, self._machine_rows = (csv.writer(output) for output in self._outputs)
         self._rows.writerow(USAGE_COLUMNS)
+        self._machine_rows.writerow(MACHINE_COLUMNS)
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take a last sample and close the file."""
+        """Take a last sample and close the files."""
         self._stop.set()
         self._thread.join()
-        self._output.close()
+        for output in self._outputs:
+            output.close()
 
     def _loop(self) -> None:
         due = time.monotonic()
@@ -58,8 +64,9 @@ class Sampler:
                 return
 
     def sample(self) -> None:
-        """One row for each process that is alive."""
+        """One row for each process that is alive, and one for the machine."""
         now = time.time()
+        self._machine_rows.writerow([f"{now:.3f}", *self._machine.counters()])
         for role in ROLES:
             for process in self._processes(role):
                 try:
@@ -68,7 +75,8 @@ class Sampler:
                 except psutil.Error:
                     continue  # it has just ended
                 self._rows.writerow([f"{now:.3f}", role, process.pid, name, f"{cpu.user + cpu.system:.2f}", rss])
-        self._output.flush()
+        for output in self._outputs:
+            output.flush()
 
     def _processes(self, role: str) -> list[psutil.Process]:
         found: list[psutil.Process] = []

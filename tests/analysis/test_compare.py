@@ -62,6 +62,37 @@ def test_interval_of_hollander_and_wolfe_as_r_gives_it() -> None:
     assert compare.mann_whitney_p(AT_TERM, EARLIER) == pytest.approx(0.2544, abs=5e-5)
 
 
+# R 4.2.2: wilcox.test(log(treatment), log(baseline), conf.int = TRUE, exact = TRUE, conf.level = level), its estimate
+# and conf.int through exp(), printed with ten digits.
+BY_R = [
+    (EARLIER, AT_TERM, 0.95, 1.311767137, 0.8595041322, 1.9594594595, 0.2544122544),
+    ([20.7, 21.4, 20.1, 19.8], [44.7, 46.2, 43.9, 41.5], 0.95, 2.15914938, 1.939252336, 2.333333333, 0.02857142857),
+    *(
+        ([101.3, 98.7, 104.2, 97.1, 99.9, 102.6], [108.4, 103.3, 111.9, 106.1, 100.4, 109.7], level, 1.062956504,
+         low, high, 0.02597402597)
+        for level, low, high in [
+            (0.95, 1.006822612, 1.111448835), (0.975, 0.9913627639, 1.1201201201), (0.99, 0.9911154985, 1.1297631308),
+        ]
+    ),
+    *(
+        ([15.2, 16.8, 14.9, 15.7, 17.3, 16.1, 15.5, 14.6, 16.4, 15.9], [15.0, 16.6, 14.2, 15.4, 13.8, 16.0, 14.7],
+         level, 0.9527004897, low, high, 0.1612505142)
+        for level, low, high in [(0.95, 0.8903225806, 1.0191082803), (0.99, 0.8679245283, 1.0440251572)]
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("baseline", "treatment", "level", "ratio", "low", "high", "p"), BY_R)
+def test_effects_as_r_gives_them(
+    baseline: list[float], treatment: list[float], level: float, ratio: float, low: float, high: float, p: float
+) -> None:
+    measured = compare.effect(baseline, treatment, level)
+    assert (measured.ratio, measured.low, measured.high) == (
+        pytest.approx(ratio, rel=1e-9), pytest.approx(low, rel=1e-9), pytest.approx(high, rel=1e-9)
+    )  # fmt: skip
+    assert compare.mann_whitney_p(baseline, treatment) == pytest.approx(p, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "level", "rank"),
     # R: qwilcox((1 - level) / 2, m, n), zero where even the outermost differences promise too much.
@@ -219,7 +250,7 @@ def test_margin_does_not_grow_with_the_noise() -> None:
     [
         (1.10, 0.03, Needed(difference=5, sameness=None)),
         (1.05, 0.03, Needed(difference=8, sameness=None)),
-        (1.00, 0.02, Needed(difference=None, sameness=5)),
+        (1.00, 0.02, Needed(difference=None, sameness=6)),
         (1.00, 0.30, Needed(difference=None, sameness=None)),
     ],
 )
@@ -253,3 +284,15 @@ def test_the_suggested_number_decides_in_about_four_of_five() -> None:
         treatment = [random_runs.lognormvariate(math.log(1.06), 0.04) for _ in range(suggested)]
         decided += compare.verdict(compare.effect(baseline, treatment), True, 0.0) is Verdict.FASTER
     assert 0.72 <= decided / 400 <= 0.93
+
+
+@pytest.mark.parametrize(("ratio", "noise"), [(1.0, 0.02), (1.0, 0.04), (1.02, 0.02)])
+def test_the_suggested_number_proves_sameness_in_about_four_of_five(ratio: float, noise: float) -> None:
+    suggested = compare.needed(effect_of(ratio, 0.95, 1.2, noise), 0.05).sameness
+    assert suggested is not None
+    random_runs, proved = random.Random(3), 0
+    for _ in range(400):
+        baseline = [random_runs.lognormvariate(0, noise) for _ in range(suggested)]
+        treatment = [random_runs.lognormvariate(math.log(ratio), noise) for _ in range(suggested)]
+        proved += compare.verdict(compare.effect(baseline, treatment), True, 0.05) is Verdict.SAME
+    assert 0.72 <= proved / 400 <= 0.95

@@ -265,3 +265,48 @@ def test_what_a_lost_worker_had_not_reported_or_not_recorded_is_no_other_finding
     change(run, lost_workers=[lost])
     found_now = names(analyse(small_copy))
     assert "workers_lost" in found_now and "totals_disagree" not in found_now
+
+
+def write_exceptions(run: Path, count: int) -> None:
+    text = (
+        f'Count,Message,Traceback,Nodes\n{count},"KeyError: \'token\'","Traceback,\nof two lines",local\n1,odd,,local\n'
+    )
+    (run / "locust" / "load_exceptions.csv").write_text(text, encoding="utf-8")
+    files = json.loads((run / "run.json").read_text("utf-8"))["files"]
+    change(run, files=files | {"locust": ["locust/load_stats.csv", "locust/load_exceptions.csv"]})
+
+
+@pytest.mark.parametrize(("count", "severity"), [(2, Severity.NOTE), (200, Severity.SEVERE)])
+def test_exceptions_of_the_locustfile(small_copy: Path, count: int, severity: Severity) -> None:
+    write_exceptions(run_folder(small_copy, processes=1, users=16), count)
+    analysis = analyse(small_copy)
+    finding = found(analysis, "script_exceptions")
+    assert finding.severity is severity
+    assert len(finding.evidence) == 1
+    assert finding.evidence[0].endswith(f"(processes = 1, users = 16): {count + 1} exceptions, KeyError: 'token'")
+    assert [c.verdict for c in analysis.deciding] == [
+        Verdict.INVALID if severity is Severity.SEVERE else Verdict.INCONCLUSIVE
+    ]
+
+
+@pytest.mark.parametrize("text", ["Count,Message,Traceback,Nodes\n", "", "Count,Message\nmany,x\n-1,y\n\0"])
+def test_a_file_of_exceptions_without_any(small_copy: Path, text: str) -> None:
+    run = run_folder(small_copy, processes=1, users=16)
+    write_exceptions(run, 1)
+    (run / "locust" / "load_exceptions.csv").write_text(text, encoding="utf-8")
+    assert "script_exceptions" not in names(analyse(small_copy))
+
+
+@pytest.mark.parametrize(("extreme_us", "above"), [(60_000_000, True), (200_000, False)])
+def test_a_mean_that_a_few_extreme_responses_make(small_copy: Path, extreme_us: int, above: bool) -> None:
+    run = run_folder(small_copy, processes=2, users=16)
+    start, _ = window(run)
+    with (run / "response_times" / "worker-0.csv").open("a", encoding="utf-8") as stream:
+        stream.write(f"{start + 1},{synthetic.ENDPOINT},success,both,{extreme_us},5\n")
+    analysis = analyse(small_copy)
+    assert ("mean_above_p90" in names(analysis)) is above
+    if above:
+        finding = found(analysis, "mean_above_p90")
+        assert finding.severity is Severity.NOTE
+        assert finding.evidence[0].startswith("processes = 2, users = 16, all requests: mean ")
+        assert "max 6" in finding.evidence[0]

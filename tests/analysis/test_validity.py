@@ -278,3 +278,26 @@ def test_a_torn_last_line_of_a_health_file_is_left_out(demo_copy: Path) -> None:
     for file in demo_copy.glob("runs/*/response_times/*.health.jsonl"):
         file.write_text(file.read_text("utf-8") + '{"second": 17000')
     assert analyse(demo_copy).findings == []
+
+
+def test_failures_of_many_treatments_are_one_finding(make: Make) -> None:
+    analysis = analyse(make(factors={PROCESSES: [1, 2, 4], USERS: [16]}, replicates=1, failure_ratio=lambda t: 0.1))
+    finding = found(analysis, "failures")
+    assert finding.message.startswith("With 3 treatments, more than 1 %")
+    assert finding.evidence[0].startswith("processes = 1, users = 16: all requests: ")
+
+
+def test_long_evidence_is_shortened() -> None:
+    finding = Finding("name", Severity.NOTE, "", tuple(f"run {n}" for n in range(40)), "", "")
+    assert finding.shown(4) == ("run 0", "run 1", "run 2", "and 37 more")
+    assert finding.shown(40) == finding.evidence
+    assert finding.shown(39)[-1] == "and 2 more"
+
+
+def test_a_difference_with_a_value_for_each_run_names_the_first(make: Make) -> None:
+    folder = make(factors=ONE_SWEEP, replicates=4)
+    for number, run in enumerate(sorted((folder / "runs").iterdir())):
+        edit(run, "environment", git_commit=str(number))
+    (line,) = found(analyse(folder), "environment_differs").evidence
+    assert line.endswith("and 4 more values")
+    assert line.count(" in run ") == 4

@@ -27,7 +27,12 @@ def test_cpu_of_a_tree_is_what_its_processes_say(tmp_path: Path) -> None:
     parent.stdin.write(BURN)
     parent.stdin.close()
     try:
-        with Sampler(tmp_path / "usage.csv", {"server": [parent.pid], "generator": []}.__getitem__, period_s=0.05):
+        with Sampler(
+            tmp_path / "usage.csv",
+            tmp_path / "machine.csv",
+            {"server": [parent.pid], "generator": []}.__getitem__,
+            period_s=0.05,
+        ):
             said = [float(parent.stdout.readline()) for _ in range(2)]
             time.sleep(0.3)
     finally:
@@ -46,7 +51,12 @@ def test_cpu_of_a_tree_is_what_its_processes_say(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_is_sampled_until_then_and_does_no_harm(tmp_path: Path) -> None:
     brief = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"])
-    with Sampler(tmp_path / "usage.csv", {"server": [], "generator": [brief.pid]}.__getitem__, period_s=0.05):
+    with Sampler(
+        tmp_path / "usage.csv",
+        tmp_path / "machine.csv",
+        {"server": [], "generator": [brief.pid]}.__getitem__,
+        period_s=0.05,
+    ):
         brief.wait()
         time.sleep(0.2)
     rows = list(csv.DictReader((tmp_path / "usage.csv").open()))
