@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from analysis.printable import printable
+from analysis.progress import Progress
 from analysis.record import RecordError
 from analysis.rules import RuleError
 
@@ -48,8 +49,10 @@ def report(folders: Folders, output: Output = None) -> None:
 
     target = output or _default_output(folders)
     try:
-        analyses = _analyses(folders)
-        page = files.write(analyses, target)
+        with Progress(sys.stderr) as progress:
+            analyses = _analyses(folders, progress)
+            progress.says("writing the report")
+            page = files.write(analyses, target)
     except (RecordError, files.ReportError, OSError) as error:
         _refuse(error)
     with _standard_output():
@@ -106,16 +109,17 @@ def export(
         typer.echo(printable(f"{len(experiment.complete_runs())} logs in {target}"))
 
 
-def _analyses(paths: list[Path]) -> list[Analysis]:
+def _analyses(paths: list[Path], progress: Progress) -> list[Analysis]:
     """Experiment folders one by one; all Locust CSV prefixes together as one comparison."""
     from analysis import decide, load
     from analysis.importers import locust_csv
 
     folders = [path for path in paths if path.is_dir()]
     prefixes = [path for path in paths if not path.is_dir()]
-    experiments = [load.load_experiment(folder) for folder in folders]
+    experiments = [load.load_experiment(folder, progress.runs_read, os.cpu_count() or 1) for folder in folders]
     if prefixes:
         experiments.append(locust_csv.load_prefixes(prefixes))
+    progress.says("comparing")
     return [decide.analyse(experiment) for experiment in experiments]
 
 

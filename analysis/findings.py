@@ -94,8 +94,8 @@ class Case:
 
     def treatments_of(self, runs: Iterable[int]) -> tuple[str, ...]:
         """Keys of the treatments of some runs, each once."""
-        rows = self.experiment.runs[self.experiment.runs["run"].isin(list(runs))]
-        return tuple(dict.fromkeys(rows["treatment"]))
+        known = self.experiment.treatment_of
+        return tuple(dict.fromkeys(known[run] for run in sorted(set(runs)) if run in known))
 
     def run_label(self, run: int) -> str:
         """A run and its treatment in words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.record import ARRIVAL_FIELDS, HEALTH_FIELDS
+from analysis.record import LARGEST_NUMBER, Window
 
-_ARRIVALS = (*ARRIVAL_FIELDS, "in_flight_max")
-HEALTH_COLUMNS = ("run", "process", "phase", *(f for f in HEALTH_FIELDS if f != "arrivals"), *_ARRIVALS)
+_TOTALS = ("offered", "started", "late", "late_all_busy", "dropped")
+_LIMITS = (("open_files", "open_files_limit"), ("ports_in_use", "ports_limit"))
+_NUMBERS = ("run_queue_delay_us", "tcp_retransmits", "listen_overflows", *_TOTALS, *itertools.chain(*_LIMITS))
+
 LEAST_LAGS = 100
 """Below this many samples a 99th percentile is the largest of them: one hiccup, no lag."""
 
@@ -46,87 +49,116 @@ class Health:
         return self.late - self.late_all_busy
 
 
-def read_health(files: Iterable[Path], run: int) -> pd.DataFrame:
-    """Rows of a run's health files, HEALTH_COLUMNS with an empty phase; lines that are no JSON object are left out."""
-    rows = [row | {"run": run} for file in files for row in _rows(file)]
-    return pd.DataFrame(rows, columns=list(HEALTH_COLUMNS))
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Process:
+    """One process' health file, a place a line in order of its seconds."""
+
+    second: NDArray[np.int64]
+    numbers: dict[str, NDArray[np.float64]]
+    """By the name of the field; NaN where nobody could tell."""
+    lags_us: list[list[float]]
+
+    def at(self, chosen: NDArray[np.bool_]) -> _Process:
+        """Only the chosen lines."""
+        numbers = {name: values[chosen] for name, values in self.numbers.items()}
+        return _Process(self.second[chosen], numbers, list(itertools.compress(self.lags_us, chosen)))
 
 
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # the torn last line of a process that was killed
-        if isinstance(row, dict) and isinstance(row.get("second"), int):
-            arrivals = row.pop("arrivals", None) or {}
-            yield {**row, **arrivals, "process": file.name.removesuffix(".health.jsonl"), "phase": ""}
+def read_health(files: Iterable[Path], window: Window) -> Health | None:
+    """One run's health in its steady state, from its processes' files; None where no line lies in the window.
 
-
-def summarize(rows: pd.DataFrame, steady_state: str, ends_are_filled: bool = True) -> Health | None:
-    """One run's health over the rows of its steady state; None without any.
-
-    ends_are_filled: false where load began and ended within the window's first and last second, as with a budget. How
-    late the event loop is while users start and processes end says nothing of the requests in between.
+    Lines that are no JSON object are left out: the torn last line of a process that was killed is one.
     """
-    inside = rows[rows["phase"] == steady_state]
-    if inside.empty:
+    processes = [_process(file) for file in files]
+    inside = [p.at((p.second >= window.start_unix_s) & (p.second < window.end_unix_s)) for p in processes]
+    inside = [process for process in inside if len(process.second)]
+    if not inside:
         return None
-    processes = [_with_the_second_before(part, steady_state) for _, part in rows.groupby("process")]
-    totals = {
-        name: int(pd.to_numeric(inside[name]).sum())
-        for name in ("offered", "started", "late", "late_all_busy", "dropped")
-    }
-    shares = [
-        _limit_share(inside, "open_files", "open_files_limit"),
-        _limit_share(inside, "ports_in_use", "ports_limit"),
-    ]
-    lag_rows = inside if ends_are_filled else _between(inside)
-    lags_us = [found for _, part in lag_rows.groupby("process") if len(found := _lags_us(part)) >= LEAST_LAGS]
+    grown = [_with_the_second_before(process, window) for process in processes]
+    # Where load begins and ends within the window's first and last second, as with a budget, how late the event loop is
+    # while users start and processes end says nothing of the requests in between.
+    ends_are_filled = window.length_s == window.end_unix_s - window.start_unix_s
+    lags_us = [_lags_us(process) for process in (inside if ends_are_filled else _between(inside))]
+    lags_us = [found for found in lags_us if len(found) >= LEAST_LAGS]
+    shares = [_limit_share(p, *names) for p in inside for names in _LIMITS]
+    totals = {name: int(sum(np.nansum(p.numbers[name]) for p in inside)) for name in _TOTALS}
     return Health(
-        run_queue_share=_highest(_share_of_wall(part, "run_queue_delay_us") for part in processes),
-        loop_lag_p99_us=_highest(lag_us[math.ceil(0.99 * len(lag_us)) - 1] for lag_us in lags_us),
-        loop_lag_mean_us=_highest(sum(lag_us) / len(lag_us) for lag_us in lags_us),
+        run_queue_share=_highest(_share_of_wall(process, "run_queue_delay_us") for process in grown),
+        loop_lag_p99_us=_highest(float(lag_us[math.ceil(0.99 * len(lag_us)) - 1]) for lag_us in lags_us),
+        loop_lag_mean_us=_highest(float(lag_us.mean()) for lag_us in lags_us),
         **totals,
         limit_share=_highest(shares),
-        retransmits=_growth(processes, "tcp_retransmits"),
-        listen_overflows=_growth(processes, "listen_overflows"),
+        retransmits=_growth(grown, "tcp_retransmits"),
+        listen_overflows=_growth(grown, "listen_overflows"),
     )
 
 
-def _between(rows: pd.DataFrame) -> pd.DataFrame:
-    between: pd.DataFrame = rows.loc[(rows["second"] > rows["second"].min()) & (rows["second"] < rows["second"].max())]
-    return between
+def _process(file: Path) -> _Process:
+    rows = sorted(_rows(file), key=lambda row: int(row["second"]))
+    numbers = {name: _numbers([row.get(name) for row in rows]) for name in _NUMBERS}
+    lags_us = [lags if isinstance(lags, list) else [] for lags in (row.get("loop_lag_us") for row in rows)]
+    return _Process(np.array([row["second"] for row in rows], dtype=np.int64), numbers, lags_us)
 
 
-def _with_the_second_before(rows: pd.DataFrame, steady_state: str) -> pd.DataFrame:
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    for row in _objects(file.read_text(encoding="utf-8", errors="replace").splitlines()):
+        if isinstance(row, dict) and isinstance(row.get("second"), int) and 0 <= row["second"] <= LARGEST_NUMBER:
+            arrivals = row.pop("arrivals", None)
+            yield row | (arrivals if isinstance(arrivals, dict) else {})
+
+
+def _objects(lines: list[str]) -> list[Any]:
+    """All at once, which is faster; one by one where that fails, to leave out the lines that are no JSON."""
+    try:
+        found: list[Any] = json.loads(f"[{','.join(lines)}]")
+    except ValueError:
+        if len(lines) == 1:
+            return []
+        return [each for line in lines for each in _objects([line])]
+    return found
+
+
+def _numbers(values: list[Any]) -> NDArray[np.float64]:
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        return np.array(
+            [float(v) if isinstance(v, int | float) and abs(v) <= LARGEST_NUMBER else np.nan for v in values]
+        )
+
+
+def _between(processes: list[_Process]) -> list[_Process]:
+    first, last = min(p.second[0] for p in processes), max(p.second[-1] for p in processes)
+    return [p.at((p.second > first) & (p.second < last)) for p in processes]
+
+
+def _with_the_second_before(process: _Process, window: Window) -> _Process:
     """Counters are read at the end of a second, so that the growth over a window begins with the second before it."""
-    ordered = rows.sort_values("second")
-    inside = (ordered["phase"] == steady_state).to_numpy()
-    chosen: pd.DataFrame = ordered.loc[inside | np.append(inside[1:], False)]
-    return chosen
+    inside = (process.second >= window.start_unix_s) & (process.second < window.end_unix_s)
+    return process.at(inside | np.append(inside[1:], False))
 
 
-def _share_of_wall(rows: pd.DataFrame, counter: str) -> float | None:
-    values = pd.to_numeric(rows[counter])
-    wall_us = 1e6 * (rows["second"].max() - rows["second"].min()) if len(rows) > 1 else 0
-    return None if values.isna().any() or wall_us <= 0 else float(values.iloc[-1] - values.iloc[0]) / wall_us
+def _share_of_wall(process: _Process, counter: str) -> float | None:
+    values = process.numbers[counter]
+    wall_us = 1e6 * (process.second[-1] - process.second[0]) if len(values) > 1 else 0
+    return None if np.isnan(values).any() or wall_us <= 0 else float(values[-1] - values[0]) / float(wall_us)
 
 
-def _growth(processes: list[pd.DataFrame], counter: str) -> int | None:
+def _growth(processes: list[_Process], counter: str) -> int | None:
     """Of a counter that belongs to a whole machine: its processes see the same one."""
-    grown = [pd.to_numeric(rows[counter]) for rows in processes if len(rows) > 1]
-    known = [int(values.iloc[-1] - values.iloc[0]) for values in grown if not values.isna().any()]
+    grown = [process.numbers[counter] for process in processes if len(process.second) > 1]
+    known = [int(values[-1] - values[0]) for values in grown if not np.isnan(values).any()]
     return max(known, default=None)
 
 
-def _lags_us(rows: pd.DataFrame) -> list[int]:
-    return sorted(lag for lags in rows["loop_lag_us"] if isinstance(lags, list) for lag in lags)
+def _lags_us(process: _Process) -> NDArray[np.float64]:
+    return np.sort(_numbers(list(itertools.chain.from_iterable(process.lags_us))))
 
 
-def _limit_share(rows: pd.DataFrame, used: str, limit: str) -> float | None:
-    shares = (pd.to_numeric(rows[used]) / pd.to_numeric(rows[limit])).dropna()
-    return float(shares.max()) if len(shares) else None
+def _limit_share(process: _Process, used: str, limit: str) -> float | None:
+    known = process.numbers[limit] > 0
+    shares = process.numbers[used][known] / process.numbers[limit][known]
+    return None if np.isnan(shares).all() else float(np.nanmax(shares))
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

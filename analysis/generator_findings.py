@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from analysis import generator
 from analysis.findings import Case, Finding, Severity, of_runs
 from analysis.generator import Health
 from analysis.load import STEADY_STATE
@@ -22,14 +21,7 @@ TAIL_METRICS = frozenset({"p95", "p99", "max", "service_p95", "service_p99", "se
 
 def health_of(case: Case) -> dict[int, Health]:
     """Health by run, of the complete runs that recorded it."""
-    rows = case.experiment.health
-    complete = set(case.experiment.complete_runs())
-    runs = case.experiment.runs
-    filled = dict(zip(runs["run"], runs["window_s"] == runs["end_unix_s"] - runs["start_unix_s"], strict=True))
-    found = {
-        int(str(run)): generator.summarize(part, STEADY_STATE, bool(filled[run])) for run, part in rows.groupby("run")
-    }
-    return {run: health for run, health in found.items() if health is not None and run in complete}
+    return case.experiment.health
 
 
 def generator_lagging(case: Case) -> Iterator[Finding]:
@@ -52,7 +44,7 @@ def _lag_severity(case: Case, treatment: str) -> Severity:
     about throughput or a typical response time. The tail is another matter: TAIL_METRICS.
     """
     for run, health in health_of(case).items():
-        if treatment in case.treatments_of([run]):
+        if case.experiment.treatment_of[run] == treatment:
             median_us = case.seen(run).response_times.percentile_us(0.5) or 0.0
             if (health.loop_lag_mean_us or 0.0) > case.experiment.record.margin * median_us:
                 return case.severity(treatment)

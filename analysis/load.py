@@ -9,91 +9,86 @@ timeline        run, second (Unix), offset_s (from the start of steady state), p
                 response_us (sum of the response times of these responses)
 usage           run and record.USAGE_COLUMNS
 totals          run, recorded, locust: responses of the whole run, by the histograms and by Locust's own CSV
-exceptions      run, message, count: what Locust's own CSV says went wrong in the locustfile itself
-machine         run and record.MACHINE_COLUMNS
 reported        values taken from another tool's summary instead of histograms: run, endpoint, metric, value, samples
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-import csv
+import ctypes
 import dataclasses
-import io
-import re
-from collections.abc import Iterable
+import functools
+import itertools
+import multiprocessing
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
-import pydantic
 
-from analysis import pairing
-from analysis.generator import HEALTH_COLUMNS, read_health
-from analysis.machine import MACHINE_FRAME, read_machine
+from analysis import measurements, pairing
+from analysis.csv_tables import Oddity, concat, empty_frame
+from analysis.generator import Health
+from analysis.machine import read_machine
+from analysis.measurements import (
+    EXCEPTION_COLUMNS,
+    HISTOGRAM_COLUMNS,
+    OUTSIDE,
+    TABLES,
+    TIMELINE_COLUMNS,
+    TOTALS_COLUMNS,
+    role_files,
+)
 from analysis.record import (
-    EXPERIMENT_FILE,
-    PARTIAL_SUFFIX,
-    RESPONSE_TIME_COLUMNS,
-    RUN_FILE,
+    COMPLETE,
+    FAILED,
+    LARGEST_NUMBER,
     RUNS_FOLDER,
-    USAGE_COLUMNS,
+    STEADY_STATE,
+    WARM_UP,
     ExperimentRecord,
-    PlannedRun,
-    RecordError,
     RunRecord,
     Treatment,
-    Window,
-    read_experiment,
-    read_run,
-    run_folders,
 )
+from analysis.run_folders import INTERRUPTED, MISSING, RUN_COLUMNS, Repeated, read_plan, read_runs, runs_frame
 
 # A result's text may hold a lone surrogate, as JSON can. Arrow, which pandas prefers where it is installed, cannot.
 pd.set_option("mode.string_storage", "python")
 
-COMPLETE, FAILED, MISSING, INTERRUPTED = "complete", "failed", "missing", "interrupted"
-WARM_UP, STEADY_STATE, OUTSIDE = "warm_up", "steady_state", "outside"
+__all__ = [
+    "COMPLETE",
+    "FAILED",
+    "HISTOGRAM_COLUMNS",
+    "INTERRUPTED",
+    "LARGEST_NUMBER",
+    "MISSING",
+    "OUTSIDE",
+    "REPORTED_COLUMNS",
+    "RUN_COLUMNS",
+    "STEADY_STATE",
+    "TIMELINE_COLUMNS",
+    "TOTALS_COLUMNS",
+    "WARM_UP",
+    "Experiment",
+    "Oddity",
+    "Repeated",
+    "empty_frame",
+    "load_experiment",
+    "read_seconds",
+    "role_files",
+    "rows_of",
+    "treatments",
+]
+"""What there is to know of a loaded experiment, in one place for those who read it."""
 
-RUN_COLUMNS = ("run", "block", "replicate", "treatment", "status", "reason", "folder", "server_number",
-               "start_unix_s", "end_unix_s", "window_s")  # fmt: skip
-HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us", "count")
-TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count", "response_us")
-TOTALS_COLUMNS = ("run", "recorded", "locust")
-EXCEPTION_COLUMNS = ("run", "message", "count")
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
 
-LARGEST_NUMBER = 2**53
-"""No count, time or size here is larger; up to it whole numbers are exact as floats, and sums stay within 64 bits."""
-LONGEST_WINDOW_S = 366 * 86_400
+MANY_RUNS = 64
+"""From here on further processes, which take a second to begin, are worth it."""
 
-_NUMBERS = {
-    "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
-    "value": "float64", "recorded": "int64", "locust": "float64", "time_unix_s": "float64", "pid": "int64",
-    "cpu_s": "float64", "rss_bytes": "float64", "response_us": "float64",
-}  # fmt: skip
-"""Types of the columns that are numbers; the others are text."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Oddity:
-    """Something in the files that is not as the format says; never repaired in silence."""
-
-    run: int | None
-    file: str
-    what: str
-    loses_data: bool
-    """False for what an interrupted writer leaves, a last line without its end."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Repeated:
-    """An attempt at a planned run that failed, and after which `--resume` did the run again."""
-
-    run: int
-    folder: str
-    reason: str
+Progress = Callable[[int, int], object]
+"""Called with how many runs are done, of how many."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,8 +102,8 @@ class Experiment:
     response_times: pd.DataFrame
     timeline: pd.DataFrame
     usage: pd.DataFrame
-    health: pd.DataFrame
-    """generator.HEALTH_COLUMNS: how the generator's processes fared in each second."""
+    health: dict[int, Health]
+    """How the load generator fared, by run; a run of which nobody could tell is not there."""
     totals: pd.DataFrame
     reported: pd.DataFrame
     oddities: tuple[Oddity, ...] = ()
@@ -118,82 +113,94 @@ class Experiment:
     exceptions: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(EXCEPTION_COLUMNS))
     machine: pd.DataFrame = dataclasses.field(default_factory=lambda: read_machine((), 0))
 
-    @property
+    @functools.cached_property
     def treatments(self) -> dict[str, Treatment]:
         """Treatment by its key, in the order of the factors' levels."""
         return treatments(self.record)
 
+    @functools.cached_property
+    def treatment_of(self) -> dict[int, str]:
+        """Key of its treatment by the number of each planned run."""
+        return dict(zip(self.runs["run"].tolist(), self.runs["treatment"].tolist(), strict=True))
+
     def complete_runs(self, treatment: str | None = None) -> list[int]:
         """Numbers of the runs that count: status complete, of one treatment or of all."""
-        rows = self.runs[self.runs["status"] == COMPLETE]
-        return [int(n) for n in (rows if treatment is None else rows[rows["treatment"] == treatment])["run"]]
+        complete = self.runs.loc[self.runs["status"] == COMPLETE, "run"].tolist()
+        return [run for run in complete if treatment is None or self.treatment_of[run] == treatment]
 
 
-def load_experiment(folder: Path) -> Experiment:
-    """Read an experiment folder.
+def load_experiment(folder: Path, report_progress: Progress = lambda done, of: None, processes: int = 1) -> Experiment:
+    """Read an experiment folder; `report_progress` is told of each run that is read.
+
+    With more than one process, many runs are read side by side. A script that asks for that needs the usual
+    `if __name__ == "__main__"`.
 
     Raises RecordError where experiment.json is missing or damaged: without the plan nothing can be said to be missing.
     A damaged run is a failed run, with its reason.
     """
-    record = _read_plan(folder)
+    record = read_plan(folder)
     oddities: list[Oddity] = []
-    found, repeated = _read_runs(folder, record, oddities)
+    found, repeated = read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}
-    runs = _runs_frame(folder, record, found)
-    counted = set(runs.loc[runs["status"] == COMPLETE, "run"])
-    parts = [
-        _read_measurements(path, run, oddities)
-        for number, (path, run) in found.items()
-        if isinstance(run, RunRecord) and number in counted
-    ]
+    complete = [(found[number][0], run) for number, run in records.items() if run.status == COMPLETE]
+    measured = list(_measured(complete, report_progress, processes))
+
+    def joined(table: str) -> pd.DataFrame:
+        # Taken from the runs, so that no more than one table is in memory twice.
+        whole = concat([m.tables.pop(table) for m in measured], TABLES[table])
+        _give_memory_back()
+        return whole
+
     return Experiment(
         folder=folder,
         record=record,
         records=records,
-        runs=runs,
-        response_times=_concat([p[0] for p in parts], HISTOGRAM_COLUMNS),
-        timeline=_concat([p[1] for p in parts], TIMELINE_COLUMNS),
-        usage=_concat([p[2] for p in parts], ("run", *USAGE_COLUMNS)),
-        health=_concat([p[4] for p in parts], HEALTH_COLUMNS),
-        totals=pd.DataFrame([p[3] for p in parts], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
+        runs=runs_frame(folder, record, found),
+        response_times=joined("response_times"),
+        timeline=joined("timeline"),
+        usage=joined("usage"),
+        health={m.run: m.health for m in measured if m.health is not None},
+        totals=pd.DataFrame([m.totals for m in measured], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
         reported=empty_frame(REPORTED_COLUMNS),
-        oddities=tuple(oddities),
+        oddities=(*oddities, *(oddity for m in measured for oddity in m.oddities)),
         repeated=tuple(repeated),
-        exceptions=_concat([p[5] for p in parts], EXCEPTION_COLUMNS),
-        machine=_concat([p[6] for p in parts], MACHINE_FRAME),
+        exceptions=joined("exceptions"),
+        machine=joined("machine"),
     )
 
 
-def _read_plan(folder: Path) -> ExperimentRecord:
-    file = folder / EXPERIMENT_FILE
-    try:
-        record = read_experiment(folder)
-    except (AttributeError, TypeError) as error:
-        raise RecordError(f"{file}: not an experiment's record ({error}).") from error
-    checked = _checked(record, file)
-    if not isinstance(checked.primary.get("at") or {}, dict):
-        raise RecordError(f"{file}: primary.at: should be levels by factor. The file is damaged or hand-edited.")
-    return checked
+def _measured(
+    complete: list[tuple[Path, RunRecord]], report_progress: Progress, processes: int
+) -> Iterator[measurements.Measurements]:
+    """Runs in their order."""
+    with contextlib.ExitStack() as stack:
+        reading: Iterator[measurements.Measurements] = itertools.starmap(measurements.read, complete)
+        if processes > 1 and len(complete) >= MANY_RUNS:
+            # Spawned, since the fork of a process with threads, as Arrow's, may hang.
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(processes, context))
+            reading = pool.map(measurements.read, *zip(*complete, strict=True), chunksize=4)
+        for done, measured in enumerate(reading, start=1):
+            report_progress(done, len(complete))
+            yield measured
 
 
-Record = TypeVar("Record", ExperimentRecord, RunRecord)
+def read_seconds(experiment: Experiment, run: int) -> pd.DataFrame:
+    """Histograms of one run by the second, RESPONSE_TIME_COLUMNS; what is damaged is left out, as on loading."""
+    (folder,) = experiment.runs.loc[experiment.runs["run"] == run, "folder"]
+    return measurements.read_seconds(experiment.folder / RUNS_FOLDER / str(folder), experiment.records[run], [])
 
 
-def _checked(record: Record, file: Path) -> Record:
-    """The record, its values checked against the types it declares. Raises RecordError for the first that is not."""
-    try:
-        checked: Record = _CHECKERS[type(record)].validate_python(dataclasses.asdict(record))
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        message = f"{file}: {place}: {first['msg'].lower()}. The file is damaged or hand-edited."
-        raise RecordError(message) from error
-    return checked
+def _give_memory_back() -> None:
+    """Of thousands of small arrays glibc keeps the memory after they are gone: as much again as the tables take."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
-_CHECKERS: dict[type, pydantic.TypeAdapter[Any]] = {
-    kind: pydantic.TypeAdapter(kind) for kind in (ExperimentRecord, RunRecord)
-}
+def rows_of(frame: pd.DataFrame, run: int) -> pd.DataFrame:
+    """The rows of one run in a frame of an Experiment. As those are ordered by run, it takes no longer with more."""
+    first, end = np.searchsorted(frame["run"].to_numpy(), [run, run + 1])
+    return frame.iloc[first:end]
 
 
 def treatments(record: ExperimentRecord) -> dict[str, Treatment]:
@@ -206,312 +213,3 @@ def treatments(record: ExperimentRecord) -> dict[str, Treatment]:
         return [texts[p].index(levels[p]) if levels.get(p) in texts[p] else len(texts[p]) for p in record.factors]
 
     return dict(sorted(unordered.items(), key=lambda item: place(item[1])))
-
-
-# --- which runs there are ------------------------------------------------------------------------------------------
-
-Found = dict[int, tuple[Path, RunRecord | RecordError]]
-
-
-def _read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) -> tuple[Found, list[Repeated]]:
-    """The one folder that counts of each run, and the failed attempts that --resume repeated."""
-    by_folder = {Path(planned.folder).name: planned.number for planned in record.plan}
-    folder_of = {number: name for name, number in by_folder.items()}
-    candidates: dict[int, list[tuple[Path, RunRecord | RecordError]]] = {}
-    for path in run_folders(folder):
-        run = _read_one_run(path)
-        planned = by_folder.get(_planned_name(path), _leading_number(path.name))
-        number = run.number if isinstance(run, RunRecord) else planned
-        if number is None or number not in folder_of:
-            oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
-            continue
-        candidates.setdefault(number, []).append((path, run))
-    found: Found = {}
-    repeated: list[Repeated] = []
-    for number, rows in candidates.items():
-        attempts = [row for row in rows if _planned_name(row[0]) == folder_of[number]] or rows[:1]
-        attempts.sort(key=lambda row: _attempt(row[0]))
-        complete = [row for row in attempts if _is_complete(row[1])]
-        # The first that is complete: which of several measurements counts is never a matter of choice.
-        found[number] = (complete or attempts[-1:])[0]
-        for path, run in rows:
-            if path == found[number][0]:
-                continue
-            if (path, run) in attempts and not _is_complete(run):
-                repeated.append(Repeated(number, path.name, _reason(folder, run)))
-            else:
-                oddities.append(Oddity(number, path.name, "a folder that belongs to no planned run; left out", False))
-    oddities.sort(key=lambda oddity: oddity.file)
-    return found, repeated
-
-
-def _planned_name(path: Path) -> str:
-    """Name of the planned folder, without the "+2" of a repeated attempt."""
-    return path.name.split("+")[0]
-
-
-def _attempt(path: Path) -> int:
-    number = path.name.partition("+")[2]
-    return int(number) if re.fullmatch("[0-9]{1,9}", number) else 1
-
-
-def _is_complete(run: RunRecord | RecordError) -> bool:
-    return isinstance(run, RunRecord) and run.status == COMPLETE
-
-
-def _reason(folder: Path, run: RunRecord | RecordError) -> str:
-    if isinstance(run, RecordError):
-        return str(run).replace(str(folder) + "/", "")
-    return run.reason or "no reason recorded"
-
-
-def _read_one_run(path: Path) -> RunRecord | RecordError:
-    try:
-        return _failed_if_files_are_missing(path, _checked(read_run(path), path / RUN_FILE))
-    except RecordError as error:
-        return error
-    except (AttributeError, TypeError) as error:
-        return RecordError(f"{path}: run.json is not a run's record ({error}).")
-
-
-def _failed_if_files_are_missing(path: Path, run: RunRecord) -> RunRecord:
-    """A process's histogram that is listed and not there took its responses with it: the run's numbers are too low."""
-    lost = [str(name) for name in _listed(run, "response_times") or [] if not (path / str(name)).exists()]
-    if run.status != COMPLETE or not lost:
-        return run
-    reason = f"{', '.join(lost)}: listed in run.json, but not there; remove the run's folder to repeat it"
-    return dataclasses.replace(run, status=FAILED, reason=reason)
-
-
-def _leading_number(name: str) -> int | None:
-    digits = re.match(r"\d+", name)
-    return int(digits.group()) if digits else None
-
-
-def _runs_frame(folder: Path, record: ExperimentRecord, found: Found) -> pd.DataFrame:
-    planned = {run.number: run for run in record.plan}
-    rows = [_run_row(folder, planned[number], found.get(number)) for number in sorted(planned)]
-    frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
-    return frame.astype({"start_unix_s": "Int64", "end_unix_s": "Int64", "window_s": "float64"})
-
-
-def _run_row(folder: Path, planned: PlannedRun, found: tuple[Path, RunRecord | RecordError] | None) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "run": planned.number,
-        "block": planned.block,
-        "replicate": planned.replicate,
-        "treatment": pairing.key(planned.treatment),
-        "folder": planned.folder,
-        "server_number": planned.server_number,
-    }
-    if found is None:
-        partial = folder / RUNS_FOLDER / (Path(planned.folder).name + PARTIAL_SUFFIX)
-        status = INTERRUPTED if partial.is_dir() else MISSING
-        reason = "interrupted before it was whole" if status == INTERRUPTED else "planned, but not there"
-        return row | {"status": status, "reason": reason}
-    path, run = found
-    row["folder"] = path.name
-    if isinstance(run, RecordError):
-        return row | {"status": FAILED, "reason": _reason(folder, run)}
-    if pairing.key(run.treatment) != row["treatment"]:
-        return row | {"status": FAILED, "reason": "its treatment is not the planned one"}
-    window = run.windows.get(STEADY_STATE)
-    if run.status == COMPLETE and (window is None or window.length_s <= 0):
-        return row | {"status": FAILED, "reason": "complete, but without a steady-state window"}
-    if not all(_is_possible(w) for w in run.windows.values()):
-        return row | {"status": FAILED, "reason": "its windows are no possible times; run.json is damaged"}
-    times = (
-        {"start_unix_s": window.start_unix_s, "end_unix_s": window.end_unix_s, "window_s": window.length_s}
-        if window
-        else {}
-    )
-    return row | times | {"status": run.status if run.status == COMPLETE else FAILED, "reason": run.reason}
-
-
-def _is_possible(window: Window) -> bool:
-    return 0 <= window.start_unix_s <= window.end_unix_s <= LARGEST_NUMBER and window.length_s <= LONGEST_WINDOW_S
-
-
-# --- what was measured in a run ------------------------------------------------------------------------------------
-
-
-def _read_measurements(
-    path: Path, run: RunRecord, oddities: list[Oddity]
-) -> tuple[
-    pd.DataFrame, pd.DataFrame, pd.DataFrame, tuple[int, int, float | None], pd.DataFrame, pd.DataFrame, pd.DataFrame
-]:
-    files = role_files(path, run, "response_times", "response_times/*.csv")
-    rows = _concat(
-        [_read_table(f, RESPONSE_TIME_COLUMNS, run.number, path, oddities) for f in files], RESPONSE_TIME_COLUMNS
-    )
-    rows["phase"] = _phases(rows["second"], run)
-    rows.insert(0, "run", run.number)
-    usage = _concat(
-        [
-            _read_table(f, USAGE_COLUMNS, run.number, path, oddities)
-            for f in role_files(path, run, "usage", "usage.csv")
-        ],
-        USAGE_COLUMNS,
-    )
-    usage.insert(0, "run", run.number)
-    timeline = _timeline(rows, run)
-    locust = role_files(path, run, "locust", "locust/*.csv")
-    totals = (run.number, int(timeline["count"].sum()), _locust_total(locust))
-    health = read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.number)
-    health["phase"] = _phases(health["second"], run)
-    machine = read_machine(role_files(path, run, "machine", "machine.csv"), run.number)
-    exceptions = _exceptions(locust, run.number)
-    return _sum_counts(rows, HISTOGRAM_COLUMNS), timeline, usage, totals, health, exceptions, machine
-
-
-def read_seconds(experiment: Experiment, run: int) -> pd.DataFrame:
-    """Histograms of one run by the second, RESPONSE_TIME_COLUMNS; what is damaged is left out, as on loading."""
-    (folder,) = experiment.runs.loc[experiment.runs["run"] == run, "folder"]
-    path, record = experiment.folder / RUNS_FOLDER / str(folder), experiment.records[run]
-    files = role_files(path, record, "response_times", "response_times/*.csv")
-    return _concat([_read_table(f, RESPONSE_TIME_COLUMNS, run, path, []) for f in files], RESPONSE_TIME_COLUMNS)
-
-
-def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:
-    """Files of one role of a run, as run.json lists them, else those that match `pattern`; each that exists, once."""
-    listed = _listed(run, role)
-    files = [path / str(name) for name in listed] if listed is not None else sorted(path.glob(pattern))
-    inner = [g for f in files for g in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if g.is_file()]
-    return list({f.resolve(): f for f in inner}.values())
-
-
-def _listed(run: RunRecord, role: str) -> list[Any] | None:
-    listed = run.files.get(role)
-    names = [listed] if isinstance(listed, str) else listed
-    return names if isinstance(names, list) else None
-
-
-def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
-    # Each response is there once for each clock: as "both", or as "response" and as "service".
-    once = rows[rows["clock"] != "service"].copy()
-    window = run.windows.get(STEADY_STATE)
-    once["offset_s"] = once["second"] - (window.start_unix_s if window else 0)
-    once["response_us"] = once["bucket_us"].astype(float) * once["count"]
-    keys = [name for name in TIMELINE_COLUMNS if name not in {"count", "response_us"}]
-    return once.groupby(keys, sort=True)[["count", "response_us"]].sum().reset_index()
-
-
-def _phases(seconds: pd.Series[int], run: RunRecord) -> pd.Series[str]:
-    phases = pd.Series(OUTSIDE, index=seconds.index, dtype="str")
-    for name in (WARM_UP, STEADY_STATE):
-        window = run.windows.get(name)
-        if window is not None:
-            phases[(seconds >= window.start_unix_s) & (seconds < window.end_unix_s)] = name
-    return phases
-
-
-def _sum_counts(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    keys = [name for name in columns if name != "count"]
-    return rows.groupby(keys, sort=True)["count"].sum().reset_index()
-
-
-def _locust_total(files: list[Path]) -> float | None:
-    """Request count of the Aggregated row of Locust's _stats.csv; None without one."""
-    for path in files:
-        if not path.name.endswith("_stats.csv"):
-            continue
-        try:
-            with path.open(newline="", encoding="utf-8", errors="replace") as stream:
-                rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
-            total = float(rows[-1]["Request Count"]) if rows else -1.0
-        except (KeyError, ValueError, TypeError, OSError, csv.Error):
-            return None
-        return total if 0 <= total <= LARGEST_NUMBER else None
-    return None
-
-
-def _exceptions(files: list[Path], run: int) -> pd.DataFrame:
-    """Rows of Locust's _exceptions.csv; a line without a count is left out."""
-    rows = []
-    for path in files:
-        if path.name.endswith("_exceptions.csv"):
-            text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
-            with contextlib.suppress(csv.Error):
-                for row in csv.DictReader(io.StringIO(text, newline="")):
-                    count = _parsed(row.get("Count"))
-                    if 1 <= count <= LARGEST_NUMBER:
-                        rows.append({"run": run, "message": _last_line(row.get("Message")), "count": int(count)})
-    return pd.DataFrame(rows, columns=list(EXCEPTION_COLUMNS)) if rows else empty_frame(EXCEPTION_COLUMNS)
-
-
-def _last_line(text: object) -> str:
-    return (str(text or "").strip().splitlines() or ["no message"])[-1]
-
-
-# --- tables on disk ------------------------------------------------------------------------------------------------
-
-
-def _read_table(path: Path, columns: tuple[str, ...], run: int, folder: Path, oddities: list[Oddity]) -> pd.DataFrame:
-    """A CSV file with exactly `columns`; lines that are not whole are left out and become an Oddity."""
-    name = str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        oddities.append(Oddity(run, name, f"cannot be read ({error.strerror})", True))
-        return empty_frame(columns)
-    if text and not text.endswith("\n"):
-        text = text[: text.rfind("\n") + 1]
-        oddities.append(Oddity(run, name, "the last line is torn; it was left out", False))
-    numbers = {column: kind for column, kind in _NUMBERS.items() if column in columns}
-    kinds = {column: numbers.get(column, "str") for column in columns}
-    try:
-        with np.errstate(invalid="ignore"):  # a number that no integer holds is found implausible below
-            rows = pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False)[list(columns)]
-        if not _plausible(rows).all():
-            raise ValueError("a number below zero or beyond 2^53")
-    except (ValueError, KeyError, OverflowError) as error:
-        rows, lost = _read_damaged(text, columns, numbers)
-        oddities.append(Oddity(run, name, f"{lost} ({_first_line(error)})", True))
-    if "count" in rows and rows["count"].astype(float).sum() > LARGEST_NUMBER:
-        oddities.append(Oddity(run, name, "counts that add up to more than 2^53; left out as a whole", True))
-        return empty_frame(columns)
-    return rows
-
-
-def _read_damaged(text: str, columns: tuple[str, ...], numbers: dict[str, str]) -> tuple[pd.DataFrame, str]:
-    try:
-        reader = csv.DictReader(io.StringIO(text.replace("\0", "")), restkey="surplus")
-        if not set(columns) <= set(reader.fieldnames or ()):
-            raise ValueError("no header")
-        raw = pd.DataFrame(list(reader), columns=[*columns, "surplus"])
-    except (csv.Error, ValueError):
-        return empty_frame(columns), f"not a table of {', '.join(columns)}; left out as a whole"
-    converted = {column: raw[column].map(_parsed).astype(float) for column in numbers}
-    for column, kind in numbers.items():
-        if kind == "int64":
-            converted[column] = converted[column].where(converted[column] % 1 == 0)
-    whole = pd.DataFrame(converted).notna().all(axis=1) & raw[list(columns)].notna().all(axis=1) & raw["surplus"].isna()
-    whole &= _plausible(pd.DataFrame(converted))
-    rows = raw.assign(**converted)[list(columns)][whole].astype(dict(numbers))
-    return rows, f"{int((~whole).sum())} of {len(raw)} lines are damaged and were left out"
-
-
-def _plausible(rows: pd.DataFrame) -> pd.Series[bool]:
-    numbers = rows.select_dtypes("number").to_numpy(dtype=float)
-    return pd.Series(((numbers >= 0) & (numbers <= LARGEST_NUMBER)).all(axis=1), index=rows.index)
-
-
-def _parsed(text: object) -> float:
-    try:
-        return float(str(text))
-    except ValueError:
-        return float("nan")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def empty_frame(columns: Iterable[str]) -> pd.DataFrame:
-    """A frame without rows whose columns have the types that files give them."""
-    return pd.DataFrame({column: pd.Series(dtype=_NUMBERS.get(column, "str")) for column in columns})
-
-
-def _concat(frames: list[pd.DataFrame], columns: Iterable[str]) -> pd.DataFrame:
-    filled = [frame for frame in frames if len(frame)]
-    return pd.concat(filled, ignore_index=True) if filled else empty_frame(columns)

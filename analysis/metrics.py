@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis import histograms
 from analysis import usage as usage_of
 from analysis.histograms import Histogram
-from analysis.load import STEADY_STATE, Experiment
+from analysis.load import STEADY_STATE, Experiment, rows_of
 from analysis.usage import RoleUsage
 
 ALL_REQUESTS = "all requests"
@@ -145,19 +147,18 @@ Observations = dict[tuple[int, str], Observation]
 def observe(experiment: Experiment) -> Observations:
     """Observation of each complete run by (run, endpoint), endpoint ALL_REQUESTS included."""
     found: Observations = {}
-    inside = experiment.response_times[experiment.response_times["phase"] == STEADY_STATE]
-    by_run = {int(str(run)): rows for run, rows in inside.groupby("run")}
-    usage_by_run = {int(str(run)): rows for run, rows in experiment.usage.groupby("run")}
     complete = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
     columns = (complete[name] for name in ("run", "start_unix_s", "end_unix_s", "window_s"))
     for run, start, end, window_s in zip(*columns, strict=True):
         if experiment.imported:
             continue
-        rows = by_run.get(run, inside.iloc[:0])
-        roles = _roles(usage_by_run.get(run), int(start), int(end))
-        found[run, ALL_REQUESTS] = _observation(rows, float(window_s), roles)
-        for endpoint, part in rows.groupby("endpoint"):
-            found[run, str(endpoint)] = _observation(part, float(window_s), {})
+        rows = rows_of(experiment.response_times, run)
+        counts = _Counts.of(rows[rows["phase"] == STEADY_STATE])
+        roles = _roles(rows_of(experiment.usage, run), int(start), int(end))
+        found[run, ALL_REQUESTS] = _observation(counts, float(window_s), roles)
+        for endpoint in np.unique(counts.endpoint):
+            name = str(counts.endpoints[endpoint])
+            found[run, name] = _observation(counts.at(counts.endpoint == endpoint), float(window_s), {})
     return found
 
 
@@ -198,8 +199,7 @@ def by_run(experiment: Experiment, observations: Observations) -> pd.DataFrame:
         if len(experiment.reported)
         else pd.DataFrame(measured, columns=columns)
     )
-    treatment_of = dict(zip(experiment.runs["run"], experiment.runs["treatment"], strict=True))
-    rows.insert(1, "treatment", rows["run"].map(treatment_of))
+    rows.insert(1, "treatment", rows["run"].map(experiment.treatment_of))
     rows.insert(4, "unit", rows["metric"].map({metric.name: metric.unit for metric in METRICS}))
     return rows.astype({"value": "float64"}).reset_index(drop=True)
 
@@ -207,15 +207,18 @@ def by_run(experiment: Experiment, observations: Observations) -> pd.DataFrame:
 def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataFrame:
     """Long form of the merged replicates: treatment, endpoint, metric, value, samples."""
     rows: list[dict[str, object]] = []
-    for treatment in experiment.treatments:
-        runs = set(experiment.complete_runs(treatment))
-        for endpoint in _endpoints(observations, runs):
-            seen = merge(o for (run, name), o in observations.items() if run in runs and name == endpoint)
+    parts: dict[str, dict[str, list[Observation]]] = {treatment: {} for treatment in experiment.treatments}
+    for (run, endpoint), observation in observations.items():
+        parts[experiment.treatment_of[run]].setdefault(endpoint, []).append(observation)
+    for treatment, by_endpoint in parts.items():
+        for endpoint in sorted(by_endpoint, key=lambda name: (name != ALL_REQUESTS, name)):
+            seen = merge(by_endpoint[endpoint])
             rows += [
                 {"treatment": treatment, "endpoint": endpoint, "metric": m.name, "value": m.value(seen),
                  "samples": seen.successes}
                 for m in _applicable(seen, endpoint)
             ]  # fmt: skip
+        runs = set(experiment.complete_runs(treatment))
         rows += _reported_rows(experiment.reported, treatment, runs)
     frame = pd.DataFrame(rows, columns=["treatment", "endpoint", "metric", "value", "samples"])
     return frame.astype({"value": "float64"})
@@ -243,11 +246,6 @@ def _applicable(seen: Observation, endpoint: str) -> list[Metric]:
     ]
 
 
-def _endpoints(observations: Observations, runs: set[int]) -> list[str]:
-    names = {name for run, name in observations if run in runs}
-    return sorted(names, key=lambda name: (name != ALL_REQUESTS, name))
-
-
 def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> list[dict[str, object]]:
     rows = reported[reported["run"].isin(runs)] if len(runs) == 1 else reported.iloc[:0]
     return [
@@ -257,30 +255,66 @@ def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> li
     ]  # fmt: skip
 
 
-def _roles(samples: pd.DataFrame | None, start: int, end: int) -> dict[str, RoleUsage]:
-    if samples is None:
-        return {}
+def _roles(samples: pd.DataFrame, start: int, end: int) -> dict[str, RoleUsage]:
     found = {str(role): usage_of.role_usage(rows, start, end) for role, rows in samples.groupby("role")}
     return {role: used for role, used in found.items() if used is not None}
 
 
-def _observation(rows: pd.DataFrame, window_s: float, roles: dict[str, RoleUsage]) -> Observation:
-    success = rows["outcome"] == "success"
-    response, service = rows["clock"] != "service", rows["clock"] == "service"
-    successes = int(rows.loc[success & response, "count"].sum())
-    failures = int(rows.loc[~success & response, "count"].sum())
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Counts:
+    """Rows of load.HISTOGRAM_COLUMNS as parallel arrays: there are thousands of them for each of thousands of runs."""
+
+    endpoints: pd.Index[Any]
+    endpoint: NDArray[np.int64]
+    """Place in `endpoints`."""
+    is_success: NDArray[np.bool_]
+    is_service: NDArray[np.bool_]
+    bucket_us: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> _Counts:
+        endpoint, endpoints = pd.factorize(rows["endpoint"], sort=True)
+        return cls(
+            endpoints,
+            endpoint,
+            (rows["outcome"] == "success").to_numpy(),
+            (rows["clock"] == "service").to_numpy(),
+            rows["bucket_us"].to_numpy(),
+            rows["count"].to_numpy(),
+        )
+
+    def at(self, chosen: NDArray[np.bool_]) -> _Counts:
+        """Only the chosen rows."""
+        return _Counts(
+            self.endpoints,
+            self.endpoint[chosen],
+            self.is_success[chosen],
+            self.is_service[chosen],
+            self.bucket_us[chosen],
+            self.count[chosen],
+        )
+
+    @property
+    def total(self) -> int:
+        return int(self.count.sum())
+
+    @property
+    def histogram(self) -> Histogram:
+        return histograms.from_arrays(self.bucket_us, self.count)
+
+
+def _observation(counts: _Counts, window_s: float, roles: dict[str, RoleUsage]) -> Observation:
+    success = counts.at(counts.is_success & ~counts.is_service)
+    failures = counts.at(~counts.is_success & ~counts.is_service).total
     server = roles.get("server")
     return Observation(
         window_s=window_s,
-        successes=successes,
+        successes=success.total,
         failures=failures,
-        response_times=_histogram(rows[success & response]),
-        service_times=_histogram(rows[success & service]),
+        response_times=success.histogram,
+        service_times=counts.at(counts.is_success & counts.is_service).histogram,
         server=server,
         generator=roles.get("generator"),
-        server_responses=(successes + failures) * server.covered_s / window_s if server else 0.0,
+        server_responses=(success.total + failures) * server.covered_s / window_s if server else 0.0,
     )
-
-
-def _histogram(rows: pd.DataFrame) -> Histogram:
-    return histograms.from_arrays(rows["bucket_us"].to_numpy(), rows["count"].to_numpy())

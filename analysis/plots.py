@@ -6,6 +6,7 @@ Colours are those of Okabe and Ito that stand out on white and on black alike; s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ import pandas as pd
 from analysis import intervals, pairing
 from analysis import usage as usage_of
 from analysis.decide import Analysis
-from analysis.load import STEADY_STATE, WARM_UP
+from analysis.load import STEADY_STATE, WARM_UP, rows_of
 from analysis.metrics import ALL_REQUESTS
 from analysis.record import Window
 
@@ -139,6 +140,7 @@ def timeline(analysis: Analysis) -> Figure | None:
     )
 
 
+@functools.lru_cache(maxsize=4)  # timeline.csv and the figure show the same
 def by_second(analysis: Analysis) -> pd.DataFrame:
     """Each second of warm-up and steady state of each complete run.
 
@@ -160,14 +162,15 @@ def _run_by_second(analysis: Analysis, run: int, windows: Mapping[str, Window]) 
     steady = windows[STEADY_STATE]
     start = min(steady.start_unix_s, windows[WARM_UP].start_unix_s if WARM_UP in windows else steady.start_unix_s)
     seconds = pd.RangeIndex(start, steady.end_unix_s)
-    rows = experiment.timeline[experiment.timeline["run"] == run]
+    rows = rows_of(experiment.timeline, run)
     success = rows["outcome"] == "success"
-    samples = experiment.usage[(experiment.usage["run"] == run) & (experiment.usage["role"] == "server")]
+    samples = rows_of(experiment.usage, run)
+    samples = samples[samples["role"] == "server"]
     cpu = usage_of.cpu_by_second(samples, start, steady.end_unix_s)
     return pd.DataFrame(
         {
             "run": run,
-            "treatment": experiment.runs.loc[experiment.runs["run"] == run, "treatment"].iloc[0],
+            "treatment": experiment.treatment_of[run],
             "offset_s": seconds - steady.start_unix_s,
             "phase": [STEADY_STATE if second >= steady.start_unix_s else WARM_UP for second in seconds],
             "throughput": rows[success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),

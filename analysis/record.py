@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -121,6 +122,15 @@ EXPERIMENT_FILE = "experiment.json"
 RUN_FILE = "run.json"
 RUNS_FOLDER = "runs"
 PARTIAL_SUFFIX = ".partial"
+
+COMPLETE, FAILED = "complete", "failed"
+"""What RunRecord.status may be."""
+WARM_UP, STEADY_STATE = "warm_up", "steady_state"
+"""Names of RunRecord.windows."""
+
+LARGEST_NUMBER = 2**53
+"""No count, time or size here is larger; up to it whole numbers are exact as floats, and sums stay within 64 bits."""
+LONGEST_WINDOW_S = 366 * 86_400
 
 Level = str | int | float | bool | None
 Treatment = dict[str, Level]
@@ -305,6 +315,59 @@ def run_folders(experiment: Path) -> list[Path]:
     return sorted(f for f in runs.iterdir() if f.is_dir() and not f.name.endswith(PARTIAL_SUFFIX))
 
 
+def planned_name(path: Path) -> str:
+    """Name of the planned folder, without the "+2" of a repeated attempt."""
+    return path.name.split("+")[0]
+
+
+def missing_runs(experiment: Path) -> list[PlannedRun]:
+    """Planned runs without a single attempt that counts, in plan order: what `run --resume` has to do.
+
+    Raises RecordError as read_experiment does. A damaged run.json is a run that does not count.
+    """
+    plan = read_experiment(experiment).plan
+    planned = {run.folder: run for run in plan}
+    folders = [(path, planned[planned_name(path)]) for path in run_folders(experiment) if planned_name(path) in planned]
+    done = {run.number for path, run in folders if _counts(path, run)}
+    return [run for run in plan if run.number not in done]
+
+
+def _counts(folder: Path, planned: PlannedRun) -> bool:
+    try:
+        run = read_run(folder)
+        return run.status == COMPLETE and flaw(folder, run, planned) is None
+    except (RecordError, AttributeError, TypeError):
+        return False
+
+
+def flaw(folder: Path, run: RunRecord, planned: PlannedRun) -> str | None:
+    """Why a run cannot count whatever its status, in one clause; None where it can.
+
+    A process's histogram that is listed and not there took its responses with it: the run's numbers would be too low.
+    """
+    if json.dumps(run.treatment, sort_keys=True) != json.dumps(planned.treatment, sort_keys=True):
+        return "its treatment is not the planned one"
+    if not all(_is_possible(window) for window in run.windows.values()):
+        return "its windows are no possible times; run.json is damaged"
+    if run.status != COMPLETE:
+        return None
+    if STEADY_STATE not in run.windows or run.windows[STEADY_STATE].length_s <= 0:
+        return "complete, but without a steady-state window"
+    lost = [str(name) for name in listed_files(run, "response_times") or [] if not (folder / str(name)).exists()]
+    return f"{', '.join(lost)}: listed in run.json, but not there" if lost else None
+
+
+def _is_possible(window: Window) -> bool:
+    return 0 <= window.start_unix_s <= window.end_unix_s <= LARGEST_NUMBER and window.length_s <= LONGEST_WINDOW_S
+
+
+def listed_files(run: RunRecord, role: str) -> list[Any] | None:
+    """What run.json lists for one role of files; None where it lists nothing."""
+    listed = run.files.get(role)
+    names = [listed] if isinstance(listed, str) else listed
+    return names if isinstance(names, list) else None
+
+
 def finish_run(partial: Path) -> Path:
     """Rename a .partial folder to its final name, and return that. An existing folder is never replaced.
 
@@ -333,7 +396,7 @@ def _build(kind: type[Record], data: dict[str, Any], path: Path) -> Record:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RecordError(f"{path}: no such file. Is this a result folder of `python -m harness run`?") from error
     except (OSError, ValueError) as error:
@@ -341,6 +404,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise RecordError(f"{path}: not a JSON object. The file is damaged or hand-edited.")
     return data
+
+
+def _parsed(text: str) -> Any:
+    """JSON, its lone surrogates, which no file and no table can hold, replaced by question marks."""
+    data = json.loads(text)
+    lone = re.search(r"\\u[dD][89a-fA-F]", text)
+    return json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) if lone else data
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:

@@ -357,8 +357,8 @@ def _run_rows(analysis: Analysis) -> list[tuple[str, ...]]:
 def _failure_rows(analysis: Analysis) -> list[tuple[str, ...]]:
     rows = analysis.experiment.timeline
     rows = rows[(rows["phase"] == STEADY_STATE) & (rows["outcome"] != "success")]
-    treatment_of = dict(zip(analysis.experiment.runs["run"], analysis.experiment.runs["treatment"], strict=True))
-    labelled = rows.assign(treatment=[analysis.label(treatment_of[run]) for run in rows["run"]])
+    labels = {run: analysis.label(treatment) for run, treatment in analysis.experiment.treatment_of.items()}
+    labelled = rows.assign(treatment=rows["run"].map(labels))
     counts = labelled.groupby(["treatment", "endpoint", "outcome"])["count"].sum().nlargest(50).reset_index()
     columns = ["treatment", "endpoint", "outcome", "count"]
     return [tuple(str(value) for value in row) for row in counts[columns].itertuples(index=False)]

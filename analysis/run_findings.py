@@ -7,9 +7,11 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from analysis import metrics, steady_state
 from analysis.findings import Case, Finding, Severity, of_runs
-from analysis.load import STEADY_STATE
+from analysis.load import STEADY_STATE, rows_of
 from analysis.metrics import ALL_REQUESTS
 from analysis.steady_state import RESPONSE_TIME, THROUGHPUT, Assessment, State
 
@@ -125,8 +127,8 @@ def _loop(case: Case, run: int) -> _Loop | None:
     users, think_s = _number(record.load.get("users")), _number(record.load.get("think_time", 0))
     if users is None or think_s is None or users <= 0:
         return None
-    rows = case.experiment.response_times
-    rows = rows[(rows["run"] == run) & (rows["phase"] == STEADY_STATE) & (rows["clock"] != "service")]
+    rows = rows_of(case.experiment.response_times, run)
+    rows = rows[(rows["phase"] == STEADY_STATE) & (rows["clock"] != "service")]
     spent_s = float((rows["bucket_us"].astype(float) * rows["count"].astype(float)).sum()) / 1e6
     return _Loop(users, seen.responses / seen.window_s, spent_s / seen.responses, think_s, seen.window_s)
 
@@ -234,26 +236,31 @@ def server_restarted(case: Case) -> Iterator[Finding]:
 
 
 def _restarts(case: Case, run: int) -> list[str]:
-    usage = case.experiment.usage
-    usage = usage[usage["run"] == run]
-    server = usage[usage["role"] == "server"].sort_values(["pid", "time_unix_s"])
-    row = case.experiment.runs[case.experiment.runs["run"] == run].iloc[0]
-    if server.empty:
+    usage = rows_of(case.experiment.usage, run)
+    if usage.empty:
         return []
-    start, end = float(row["start_unix_s"]), float(row["end_unix_s"])
+    window = case.experiment.records[run].windows[STEADY_STATE]
+    order = np.lexsort((usage["time_unix_s"], usage["pid"]))
+    pids, times, cpu_s = (usage[column].to_numpy()[order] for column in ("pid", "time_unix_s", "cpu_s"))
+    is_server = (usage["role"] == "server").to_numpy()[order]
+    if not is_server.any():
+        return []
+    start, end = float(window.start_unix_s), float(window.end_unix_s)
     # All roles are sampled together, so these passes show when somebody looked, even where no server was left.
-    first_look, last_look = float(usage["time_unix_s"].min()), float(usage["time_unix_s"].max())
-    gaps = usage.sort_values("time_unix_s").groupby(["role", "pid"])["time_unix_s"].diff()
-    patience = PASSES_MISSED * (float(gaps.median()) if gaps.notna().any() else 1.0)
+    first_look, last_look = float(times.min()), float(times.max())
+    gaps = np.diff(times)[np.diff(pids) == 0]
+    patience = PASSES_MISSED * (float(np.median(gaps)) if len(gaps) else 1.0)
     found: list[tuple[float, str]] = []
-    for pid, samples in server.groupby("pid"):
-        name, times = samples["name"].iloc[0], samples["time_unix_s"]
-        began, ended = float(times.iloc[0]), float(times.iloc[-1])
+    for pid in np.unique(pids[is_server]):
+        own = np.flatnonzero(is_server & (pids == pid))
+        name = usage["name"].iloc[order[own[0]]]
+        began, ended = float(times[own[0]]), float(times[own[-1]])
         if began > first_look + patience and start <= began < end:
             found.append((began, f"{name}, process {pid}, first seen {began - start:.1f} s into steady state"))
         if ended < min(last_look, end) - patience and start <= ended:
             found.append((ended, f"{name}, process {pid}, last seen {ended - start:.1f} s into steady state"))
-        fell = times[(samples["cpu_s"].diff() < -CPU_FALL_S) & (times >= start) & (times < end)]
+        after = times[own[1:]]
+        fell = after[(np.diff(cpu_s[own]) < -CPU_FALL_S) & (after >= start) & (after < end)]
         found += [(t, f"{name}, process {pid}, is another one from {t - start:.1f} s into steady state") for t in fell]
     return [line for _, line in sorted(found)]
 

@@ -94,10 +94,10 @@ def peak_rss_bytes(samples: pd.DataFrame, start_unix_s: float, end_unix_s: float
     # The processes of one pass may be read a few milliseconds apart, so passes are told apart by their spacing; the
     # highest sample of a process within a slot keeps two passes that fall into one from adding up.
     slots = np.round((time[inside] - time[inside].min()) / spacing).astype(np.int64)
-    places, position = np.unique(np.stack([slots, pid[inside]]), axis=1, return_inverse=True)
-    highest = np.zeros(places.shape[1])
-    np.maximum.at(highest, position.ravel(), rss[inside])
-    return float(np.bincount(places[0], highest).max())
+    order = np.lexsort((pid[inside], slots))
+    slots, processes, rss = slots[order], pid[inside][order], rss[inside][order]
+    starts = np.flatnonzero((np.diff(slots, prepend=-1) != 0) | (np.diff(processes, prepend=-1) != 0))
+    return float(np.bincount(slots[starts], np.maximum.reduceat(rss, starts)).max())
 
 
 def cpu_by_second(samples: pd.DataFrame, start_unix_s: int, end_unix_s: int) -> NDArray[np.float64]:

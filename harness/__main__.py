@@ -104,7 +104,7 @@ def run(
     """Do the runs, then report. The exit status is that of `python -m analysis gate`."""
     experiment, folder = _resumed(file, changes, output, resume) if resume else _fresh(file, changes, output)
     planned = record.read_experiment(folder).plan
-    missing = [p for p in planned if not runner.is_complete(folder, p)]
+    missing = record.missing_runs(folder)
     length = _minutes(duration_s(experiment.experiment, missing))
     err.print(f"{len(missing)} runs, about {length}; results in {_short(folder)}", markup=False)
     for remark in remarks(experiment.experiment):

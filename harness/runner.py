@@ -116,7 +116,7 @@ def run(file: ExperimentFile, folder: Path, watcher: Watcher) -> list[RunRecord]
     A run that fails is recorded with its reason, and the next one begins.
     Raises InstallError where a server cannot be installed: then no run could be done.
     """
-    missing = [planned for planned in record.read_experiment(folder).plan if not is_complete(folder, planned)]
+    missing = record.missing_runs(folder)
     records: list[RunRecord] = []
     for _, group in itertools.groupby(missing, key=lambda planned: planned.server_number):
         waiting = list(group)
@@ -125,16 +125,6 @@ def run(file: ExperimentFile, folder: Path, watcher: Watcher) -> list[RunRecord]
             records += done
             waiting = waiting[len(done) :]
     return records
-
-
-def is_complete(folder: Path, planned: PlannedRun) -> bool:
-    """Whether the run's folder exists and its record says "complete"."""
-    return any(record.read_run(found).status == "complete" for found in attempts(folder, planned))
-
-
-def attempts(folder: Path, planned: PlannedRun) -> list[Path]:
-    """The whole folders of a planned run: one, or more where it failed and was repeated by --resume."""
-    return [found for found in record.run_folders(folder) if found.name.split("+")[0] == planned.folder]
 
 
 def _on_one_server(

@@ -14,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import load, pairing
-from analysis.generator import HEALTH_COLUMNS
 from analysis.load import Experiment, Oddity
 from analysis.metrics import ALL_REQUESTS
 from analysis.record import USAGE_COLUMNS, ExperimentRecord, PlannedRun, RecordError
@@ -62,7 +61,7 @@ def load_prefixes(paths: Sequence[Path]) -> Experiment:
         response_times=load.empty_frame(load.HISTOGRAM_COLUMNS),
         timeline=load.empty_frame(load.TIMELINE_COLUMNS),
         usage=load.empty_frame(("run", *USAGE_COLUMNS)),
-        health=load.empty_frame(HEALTH_COLUMNS),
+        health={},
         totals=load.empty_frame(load.TOTALS_COLUMNS),
         reported=pd.DataFrame(rows, columns=list(load.REPORTED_COLUMNS)),
         oddities=tuple(oddities),

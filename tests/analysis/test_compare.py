@@ -296,3 +296,28 @@ def test_the_suggested_number_proves_sameness_in_about_four_of_five(ratio: float
         treatment = [random_runs.lognormvariate(math.log(ratio), noise) for _ in range(suggested)]
         proved += compare.verdict(compare.effect(baseline, treatment), True, 0.05) is Verdict.SAME
     assert 0.72 <= proved / 400 <= 0.95
+
+
+# --- many replicates ---
+
+
+@pytest.mark.parametrize("runs", [70, 100])
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.99, 0.999])
+def test_where_u_is_not_counted_out_the_interval_is_a_little_longer_and_never_shorter(runs: int, level: float) -> None:
+    allowed = (1 - level) / 2 * math.comb(2 * runs, runs)
+    exact = next(k for k, below in enumerate(itertools.accumulate(compare.u_counts(runs, runs))) if below > allowed)
+    assert exact - 10 <= compare.interval_rank(runs, runs, level) <= exact
+
+
+def test_the_order_of_the_sides_does_not_matter_to_the_rank() -> None:
+    assert compare.interval_rank(4, 30, 0.95) == compare.interval_rank(30, 4, 0.95)
+
+
+def test_the_interval_of_five_hundred_replicates_a_side_holds_the_shifts_that_the_test_does_not_reject() -> None:
+    draw = random.Random(1)
+    base, other = ([draw.gauss(shift, 0.05) for _ in range(500)] for shift in (0, 0.02))
+    ends = compare.shift_interval(base, other, 0.95)
+    assert ends is not None
+    for end in ends:
+        p = mannwhitneyu([value + end for value in base], other, method="asymptotic").pvalue
+        assert p == pytest.approx(0.05, abs=0.001)

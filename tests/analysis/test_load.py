@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from analysis import decide, load, report
 from analysis.load import Experiment
-from analysis.record import RecordError
+from analysis.record import RecordError, missing_runs
 from tests.analysis.synthetic import PROCESSES, USERS
 
 
@@ -107,6 +108,54 @@ def test_a_damaged_run_json_is_a_failed_run(small_copy: Path, text: str | None) 
 def test_runs_that_do_not_count(small_copy: Path, changes: dict[str, object], reason: str) -> None:
     edit_run(small_copy, **changes)
     assert status(load.load_experiment(small_copy)) == ("failed", reason)
+
+
+def test_a_folder_whose_name_is_no_text_is_read_all_the_same(small_copy: Path) -> None:
+    first = first_run(small_copy)
+    first.rename(os.fsdecode(os.fsencode(first.parent) + b"/001-\xff"))
+    assert status(load.load_experiment(small_copy))[0] == "complete"
+
+
+def lose_a_histogram(run: Path) -> None:
+    (run / "response_times" / "worker-1.csv").unlink()
+
+
+def edit(**changes: object) -> Callable[[Path], None]:
+    return lambda run: edit_run(run.parent.parent, **changes)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lose_a_histogram,
+        shutil.rmtree,
+        lambda run: (run / "run.json").write_text("{", "utf-8"),
+        lambda run: run.rename(run.with_name(run.name + ".partial")),
+        edit(status="failed"),
+        edit(windows={}),
+        edit(windows=[]),
+        edit(windows={"steady_state": {"start_unix_s": 0, "end_unix_s": 2**40}}),
+        edit(treatment={PROCESSES: 9, USERS: 4}),
+        edit(files=None),
+    ],
+)
+def test_a_run_that_does_not_count_is_one_that_resume_does_again(
+    small_copy: Path, damage: Callable[[Path], object]
+) -> None:
+    assert missing_runs(small_copy) == []
+    damage(first_run(small_copy))
+    assert status(load.load_experiment(small_copy))[0] != "complete"
+    assert [run.number for run in missing_runs(small_copy)] == [1]
+
+
+def test_the_repetition_of_a_run_that_lost_a_file_counts(small_copy: Path) -> None:
+    first = first_run(small_copy)
+    shutil.copytree(first, first.with_name(first.name + "+2"))
+    lose_a_histogram(first)
+    experiment = load.load_experiment(small_copy)
+    assert status(experiment)[0] == "complete"
+    assert [attempt.folder for attempt in experiment.repeated] == [first.name]
+    assert missing_runs(small_copy) == []
 
 
 def test_a_folder_of_no_planned_run_is_left_out_and_told(small_copy: Path) -> None:

@@ -301,3 +301,19 @@ def test_a_difference_with_a_value_for_each_run_names_the_first(make: Make) -> N
     (line,) = found(analyse(folder), "environment_differs").evidence
     assert line.endswith("and 4 more values")
     assert line.count(" in run ") == 4
+
+
+@pytest.mark.parametrize(
+    "line", ["", "3", "[1]", '{"second": "x"}', '{"second": 1e3}', "}{", '{"second": 99999999999999999999}']
+)
+def test_a_damaged_line_of_a_health_file_is_left_out(demo_copy: Path, line: str) -> None:
+    for file in demo_copy.glob("runs/*/response_times/*.health.jsonl"):
+        first, rest = file.read_text("utf-8").split("\n", 1)
+        file.write_text(f"{first}\n{line}\n{rest}", encoding="utf-8")
+    assert analyse(demo_copy).findings == []
+
+
+def test_a_number_of_a_health_file_that_is_none_is_unknown(demo_copy: Path) -> None:
+    for file in demo_copy.glob("runs/*/response_times/*.health.jsonl"):
+        file.write_text(file.read_text("utf-8").replace('"tcp_retransmits": 7', '"tcp_retransmits": "many"'), "utf-8")
+    assert analyse(demo_copy).findings == []

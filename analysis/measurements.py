@@ -1,0 +1,201 @@
+"""What was measured in one run: its files, reduced to sums as soon as they are read.
+
+Frames, one run each:
+
+response_times  HISTOGRAM_COLUMNS; phase is "warm_up", "steady_state" or "outside"
+timeline        TIMELINE_COLUMNS; second (Unix), offset_s (from the start of steady state), response_us (sum of the
+                response times of these responses)
+usage           run and record.USAGE_COLUMNS
+exceptions      EXCEPTION_COLUMNS: what the locustfile raised, by Locust's own CSV
+machine         run and record.MACHINE_COLUMNS
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.csv_tables import Oddity, concat, empty_frame, parsed, read_table
+from analysis.generator import Health, read_health
+from analysis.machine import MACHINE_FRAME, read_machine
+from analysis.record import (
+    LARGEST_NUMBER,
+    RESPONSE_TIME_COLUMNS,
+    STEADY_STATE,
+    USAGE_COLUMNS,
+    WARM_UP,
+    RunRecord,
+    listed_files,
+)
+
+OUTSIDE = "outside"
+
+HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us", "count")
+TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count", "response_us")
+TOTALS_COLUMNS = ("run", "recorded", "locust")
+EXCEPTION_COLUMNS = ("run", "message", "count")
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "response_times": HISTOGRAM_COLUMNS,
+    "timeline": TIMELINE_COLUMNS,
+    "usage": ("run", *USAGE_COLUMNS),
+    "exceptions": EXCEPTION_COLUMNS,
+    "machine": MACHINE_FRAME,
+}
+"""Columns of the tables of a run, by name."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measurements:
+    """One run in memory."""
+
+    run: int
+    tables: dict[str, pd.DataFrame]
+    """Those of TABLES."""
+    health: Health | None
+    """How the load generator fared; None where nobody could tell."""
+    totals: tuple[int, int, float | None]
+    """TOTALS_COLUMNS: responses of the whole run, by the histograms and by Locust's own CSV."""
+    oddities: tuple[Oddity, ...]
+
+
+def read(path: Path, run: RunRecord) -> Measurements:
+    """Read the files of one run's folder; what is damaged in them is left out and becomes an Oddity."""
+    oddities: list[Oddity] = []
+    rows = read_seconds(path, run, oddities)
+    rows["phase"] = _phases(rows["second"], run)
+    rows.insert(0, "run", run.number)
+    usage = _read_role(path, run, ("usage", "usage.csv"), USAGE_COLUMNS, oddities)
+    usage.insert(0, "run", run.number)
+    timeline = _timeline(rows, run)
+    locust = role_files(path, run, "locust", "locust/*.csv")
+    return Measurements(
+        run=run.number,
+        tables={
+            "response_times": _added(rows, HISTOGRAM_COLUMNS, ["count"]),
+            "timeline": timeline,
+            "usage": usage,
+            "exceptions": _exceptions(locust, run.number),
+            "machine": read_machine(role_files(path, run, "machine", "machine.csv"), run.number),
+        },
+        health=read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.windows[STEADY_STATE]),
+        totals=(run.number, int(timeline["count"].sum()), _locust_total(locust)),
+        oddities=tuple(oddities),
+    )
+
+
+def read_seconds(path: Path, run: RunRecord, oddities: list[Oddity]) -> pd.DataFrame:
+    """Histograms of one run by the second, RESPONSE_TIME_COLUMNS, of all its processes."""
+    return _read_role(path, run, ("response_times", "response_times/*.csv"), RESPONSE_TIME_COLUMNS, oddities)
+
+
+def _read_role(
+    path: Path, run: RunRecord, role: tuple[str, str], columns: tuple[str, ...], oddities: list[Oddity]
+) -> pd.DataFrame:
+    files = role_files(path, run, *role)
+    return concat([read_table(file, columns, run.number, path, oddities) for file in files], columns)
+
+
+def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:
+    """Files of one role of a run, as run.json lists them, else those that match `pattern`; each that exists, once."""
+    listed = listed_files(run, role)
+    files = [path / str(name) for name in listed] if listed is not None else sorted(path.glob(pattern))
+    inner = [g for f in files for g in (sorted(f.glob("*.csv")) if f.is_dir() else [f]) if g.is_file()]
+    return list({f.resolve(): f for f in inner}.values())
+
+
+def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
+    # Each response is there once for each clock: as "both", or as "response" and as "service".
+    is_service = rows["clock"] == "service"
+    once = rows[~is_service] if is_service.any() else rows
+    once = once.assign(response_us=once["bucket_us"].astype(float) * once["count"])
+    columns = [name for name in TIMELINE_COLUMNS if name != "offset_s"]
+    summed = _added(once, columns, ["count", "response_us"])
+    window = run.windows.get(STEADY_STATE)
+    summed.insert(2, "offset_s", summed["second"] - (window.start_unix_s if window else 0))
+    return summed
+
+
+def _phases(seconds: pd.Series[int], run: RunRecord) -> pd.Categorical[str]:
+    names = [OUTSIDE, STEADY_STATE, WARM_UP]
+    codes = np.zeros(len(seconds), dtype=np.int8)
+    for name in (WARM_UP, STEADY_STATE):
+        window = run.windows.get(name)
+        if window is not None:
+            codes[(seconds >= window.start_unix_s) & (seconds < window.end_unix_s)] = names.index(name)
+    return pd.Categorical.from_codes(pd.Series(codes), pd.Index(names))
+
+
+def _added(rows: pd.DataFrame, columns: Iterable[str], sums: list[str]) -> pd.DataFrame:
+    """Rows with `sums` added where all other `columns` are equal, sorted by those in their order."""
+    keys = [name for name in columns if name not in sums]
+    places = _places([rows[name] for name in keys])
+    if places is None or not len(rows):
+        return rows.groupby(keys, sort=True, observed=True)[sums].sum().reset_index()
+    order = np.argsort(places)
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    added = rows.iloc[order[starts]][keys].reset_index(drop=True)
+    for name in sums:
+        added[name] = np.add.reduceat(rows[name].to_numpy()[order], starts)
+    return added
+
+
+def _places(keys: list[pd.Series[Any]]) -> NDArray[np.int64] | None:
+    """One number for each row that sorts as the keys do; None where they span more than 63 bits.
+
+    Several times as fast as grouping by the keys themselves, and this is done for every row there is.
+    """
+    places = np.zeros(len(keys[0]), dtype=np.int64)
+    size = 1
+    for key in keys:
+        codes = key.cat.codes.to_numpy() if isinstance(key.dtype, pd.CategoricalDtype) else key.to_numpy()
+        if not len(codes) or codes.dtype.kind != "i":
+            return None
+        extent = int(codes.max()) - int(codes.min()) + 1
+        size *= extent
+        if size >= 2**63:
+            return None
+        places = places * extent + (codes.astype(np.int64) - int(codes.min()))
+    return places
+
+
+def _locust_total(files: list[Path]) -> float | None:
+    """Request count of the Aggregated row of Locust's _stats.csv; None without one."""
+    for path in files:
+        if not path.name.endswith("_stats.csv"):
+            continue
+        try:
+            with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+                rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
+            total = float(rows[-1]["Request Count"]) if rows else -1.0
+        except (KeyError, ValueError, TypeError, OSError, csv.Error):
+            return None
+        return total if 0 <= total <= LARGEST_NUMBER else None
+    return None
+
+
+def _exceptions(files: list[Path], run: int) -> pd.DataFrame:
+    """Rows of Locust's _exceptions.csv; a line without a count is left out."""
+    rows = []
+    for path in files:
+        if path.name.endswith("_exceptions.csv"):
+            text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+            with contextlib.suppress(csv.Error):
+                for row in csv.DictReader(io.StringIO(text, newline="")):
+                    count = parsed(row.get("Count"))
+                    if 1 <= count <= LARGEST_NUMBER:
+                        rows.append({"run": run, "message": _last_line(row.get("Message")), "count": int(count)})
+    return pd.DataFrame(rows, columns=list(EXCEPTION_COLUMNS)) if rows else empty_frame(EXCEPTION_COLUMNS)
+
+
+def _last_line(text: object) -> str:
+    return (str(text or "").strip().splitlines() or ["no message"])[-1]
