@@ -1,0 +1,94 @@
+"""Where the response times of a treatment lay, second by second: the cells of a heatmap.
+
+The frames of an Experiment hold either the seconds or the buckets; both together are only in the runs' own files, which
+are read here once more, for the treatments that are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import Experiment, role_files
+from analysis.record import RUNS_FOLDER
+
+MOST_COLUMNS, MOST_ROWS = 200, 40
+
+CELL_COLUMNS = ("treatment", "from_s", "to_s", "from_ms", "to_ms", "count", "share")
+
+
+def cells(experiment: Experiment, treatments: Iterable[str], columns: int = MOST_COLUMNS) -> pd.DataFrame:
+    """CELL_COLUMNS, one row a cell with at least one response, of all complete runs of each treatment together.
+
+    Seconds count from the start of steady state. count: successful responses; share: of those in the same column. The
+    rows are equally high on a logarithmic axis and the same for all treatments; a column is a whole number of seconds.
+    """
+    found = {treatment: _counts(experiment, treatment) for treatment in treatments}
+    counted = pd.concat([f.assign(treatment=t) for t, f in found.items()], ignore_index=True) if found else None
+    if counted is None or counted.empty:
+        return pd.DataFrame(columns=list(CELL_COLUMNS))
+    first, last = int(counted["offset_s"].min()), int(counted["offset_s"].max())
+    width_s = math.ceil((last - first + 1) / columns)
+    a_second = counted.groupby(["treatment", "offset_s"])["count"].sum().median()
+    edges_us = _edges_us(counted["bucket_us"], width_s * float(a_second))
+    row = np.searchsorted(edges_us, counted["bucket_us"].to_numpy(), side="right") - 1
+    placed = counted.assign(row=np.clip(row, 0, len(edges_us) - 2), from_s=counted["offset_s"] // width_s * width_s)
+    summed = placed.groupby(["treatment", "from_s", "row"], as_index=False, sort=True)[["count"]].sum()
+    rows = summed["row"].to_numpy()
+    return pd.DataFrame(
+        {
+            "treatment": summed["treatment"],
+            "from_s": summed["from_s"],
+            "to_s": summed["from_s"] + width_s,
+            "from_ms": edges_us[rows] / 1000,
+            "to_ms": edges_us[rows + 1] / 1000,
+            "count": summed["count"],
+            "share": summed["count"] / summed.groupby(["treatment", "from_s"])["count"].transform("sum"),
+        }
+    )
+
+
+def _edges_us(buckets_us: pd.Series[int], a_column: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Edges of the rows, microseconds; with a hair beyond the ends, so that both lie inside.
+
+    `a_column`: responses in a column; few of them over many rows would be stripes.
+    """
+    low, high = max(float(buckets_us.min()), 1.0) * 0.995, float(buckets_us.max()) * 1.005
+    # Buckets are 0.4 to 0.8 % wide: rows of less than 2 % would be empty every now and then for no other reason.
+    distinct = int(math.log(high / low) / math.log(1.02))
+    rows = max(1, min(MOST_ROWS, distinct, max(10, int(2 * math.sqrt(a_column)))))
+    return np.geomspace(low, high, rows + 1)
+
+
+def _counts(experiment: Experiment, treatment: str) -> pd.DataFrame:
+    """offset_s, bucket_us, count of the successful responses of a treatment, warm-up included."""
+    parts = []
+    for run in experiment.complete_runs(treatment):
+        row = experiment.runs[experiment.runs["run"] == run].iloc[0]
+        record = experiment.records.get(run)
+        if record is None:
+            continue
+        folder = experiment.folder / RUNS_FOLDER / Path(str(row["folder"])).name
+        starts = [window.start_unix_s for window in record.windows.values()]
+        for file in role_files(folder, record, "response_times", "response_times/*.csv"):
+            read = _read(file)
+            inside = read[(read["second"] >= min(starts)) & (read["second"] < int(row["end_unix_s"]))]
+            parts.append(inside.assign(offset_s=inside["second"] - int(row["start_unix_s"])))
+    columns = ["offset_s", "bucket_us", "count"]
+    if not parts:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(parts)[columns].groupby(["offset_s", "bucket_us"], as_index=False)[["count"]].sum()
+
+
+def _read(file: Path) -> pd.DataFrame:
+    """Successful responses of one file by their response time; none of a damaged one, which is a finding already."""
+    kinds = {"second": "int64", "bucket_us": "int64", "count": "int64", "outcome": "str", "clock": "str"}
+    try:
+        rows = pd.read_csv(file, usecols=list(kinds), dtype=kinds, keep_default_na=False)
+    except (OSError, ValueError, OverflowError):
+        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
+    return rows[(rows["outcome"] == "success") & (rows["clock"] != "service") & (rows["bucket_us"] >= 0)]
