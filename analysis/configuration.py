@@ -84,7 +84,8 @@ def _files(experiment: Experiment, run: RunRecord) -> dict[str, str]:
     name = experiment.runs.loc[experiment.runs["run"] == run.number, "folder"].iloc[0]
     folder = (experiment.folder / RUNS_FOLDER / Path(str(name)).name).resolve()
     found = {}
-    for file in role_files(folder, run, "configuration", "configuration/*"):
+    for named in role_files(folder, run, "configuration", "configuration/*"):
+        file = named.resolve()
         # A record from elsewhere may name any file of this machine; none but the run's own goes into a page.
         if not file.is_relative_to(folder):
             continue
