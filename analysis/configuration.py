@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from pathlib import Path
 
 from analysis import comparability, pairing
-from analysis.load import Experiment, role_files
+from analysis.load import Experiment
 from analysis.pairing import Pair
-from analysis.record import RUNS_FOLDER, RunRecord
+from analysis.record import RunRecord
+from analysis.run_files import files_of, folder_of
 
 MOST_LINES = 300
 """Lines of a file's difference that are shown."""
@@ -81,14 +81,9 @@ MEASURED = ("started_s", "configuration_sha256")
 
 def _files(experiment: Experiment, run: RunRecord) -> dict[str, str]:
     """Text of each configuration file of a run by its path within the run folder."""
-    name = experiment.runs.loc[experiment.runs["run"] == run.number, "folder"].iloc[0]
-    folder = (experiment.folder / RUNS_FOLDER / Path(str(name)).name).resolve()
+    folder = folder_of(experiment, run.number)
     found = {}
-    for named in role_files(folder, run, "configuration", "configuration/*"):
-        file = named.resolve()
-        # A record from elsewhere may name any file of this machine; none but the run's own goes into a page.
-        if not file.is_relative_to(folder):
-            continue
+    for file in files_of(experiment, run.number, "configuration", "configuration/*"):
         try:
             if file.stat().st_size <= LARGEST_FILE_BYTES:
                 found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8", errors="replace")

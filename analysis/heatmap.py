@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.load import Experiment, role_files
-from analysis.record import RUNS_FOLDER
+from analysis.load import STEADY_STATE, Experiment
+from analysis.run_files import files_of
 
 MOST_COLUMNS, MOST_ROWS = 200, 40
 
@@ -68,16 +68,15 @@ def _counts(experiment: Experiment, treatment: str) -> pd.DataFrame:
     """offset_s, bucket_us, count of the successful responses of a treatment, warm-up included."""
     parts = []
     for run in experiment.complete_runs(treatment):
-        row = experiment.runs[experiment.runs["run"] == run].iloc[0]
-        record = experiment.records.get(run)
-        if record is None:
+        if run not in experiment.records:
             continue
-        folder = experiment.folder / RUNS_FOLDER / Path(str(row["folder"])).name
-        starts = [window.start_unix_s for window in record.windows.values()]
-        for file in role_files(folder, record, "response_times", "response_times/*.csv"):
+        windows = experiment.records[run].windows
+        start = windows[STEADY_STATE].start_unix_s
+        first, end = min(window.start_unix_s for window in windows.values()), windows[STEADY_STATE].end_unix_s
+        for file in files_of(experiment, run, "response_times", "response_times/*.csv"):
             read = _read(file)
-            inside = read[(read["second"] >= min(starts)) & (read["second"] < int(row["end_unix_s"]))]
-            parts.append(inside.assign(offset_s=inside["second"] - int(row["start_unix_s"])))
+            inside = read[(read["second"] >= first) & (read["second"] < end)]
+            parts.append(inside.assign(offset_s=inside["second"] - start))
     columns = ["offset_s", "bucket_us", "count"]
     if not parts:
         return pd.DataFrame(columns=columns)

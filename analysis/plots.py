@@ -126,13 +126,12 @@ def _against(analysis: Analysis, axis: str, detail: Detail) -> Figure | None:
         charts = [alt.layer(_joining_line(data, chart_points, series, x), chart)
                   .properties(title=chart.title, width=chart.width, height=chart.height)
                   for chart, chart_points in zip(charts, _typicals(points, rows, chosen), strict=True)]  # fmt: skip
-    figure = alt.concat(*charts, columns=len(chosen) if len(chosen) < 3 else 2)
     titles = " and ".join(metric.title for metric in chosen)
     return Figure(
         f"against-{list(record.factors).index(axis)}",
         f"{titles[:1].upper()}{titles[1:]} against {name}",
         _against_caption(analysis, joined, left_out),
-        _spec(figure, data),
+        _spec(charts, data, columns=len(chosen) if len(chosen) < 3 else 2),
         ("run", name, "series", *(["at"] if row_paths else []), "metric", "value"),
         _rows(points, ("run", "level", "series", *(["row"] if row_paths else []), "head", "value")),
     )
@@ -166,8 +165,9 @@ def _runs(
     """run, level, series, row, metric, head, value: one row a run and metric, in the order of the treatments."""
     rows = analysis.by_run[analysis.by_run["endpoint"] == ALL_REQUESTS]
     rows = rows[rows["metric"].isin([metric.name for metric in chosen])].dropna(subset=["value"])
-    treatments = [analysis.experiment.treatments[key] for key in rows["treatment"]]
-    place = {key: n for n, key in enumerate(analysis.experiment.treatments)}
+    by_key = analysis.experiment.treatments
+    treatments = [by_key[key] for key in rows["treatment"]]
+    place = {key: n for n, key in enumerate(by_key)}
     names = analysis.names
     labelled = rows.assign(
         level=[pairing.level_text(t.get(axis)) for t in treatments],
@@ -284,7 +284,7 @@ def distribution(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
         "further into the tail. A line is a treatment, the histograms of its replicates added, and ends where too few "
         "responses carry the percentile; the band reaches from the lowest to the highest replicate, as far as all do."
         + more,
-        _spec(alt.concat(*charts, columns=2), data),
+        _spec(charts, data),
         ("treatment", "percentile", "ms", "lowest replicate, ms", "highest replicate, ms", "responses"),
         _rows(points, ("treatment", "percentile", "value", "low", "high", "samples")),
     )  # fmt: skip
@@ -394,13 +394,12 @@ OVER_TIME_TITLES = {
 def timeline(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
     """Throughput a second, server CPU and memory beneath, warm-up shaded; a panel for each treatment."""
     chosen = _panel_treatments(analysis, detail)
-    rows = by_second(analysis)
-    rows = rows[rows["treatment"].isin(chosen)]
+    rows = by_second(analysis, chosen)
     if rows.empty:
         return None
     rows, width_s, one_by_one = _drawn_together(rows, detail)
     chosen = [treatment for treatment in chosen if treatment in set(rows["treatment"])]
-    rows = rows.assign(label=[analysis.label(t) for t in rows["treatment"]])
+    rows = rows.assign(label=rows["treatment"].map(_labels(analysis)))
     drawn = [column for column in OVER_TIME if rows[column].notna().any()]
     highest = {column: float(rows[[column, f"{column}_high"]].max().max()) * 1.05 for column in drawn}
     sides = {key: side for key, (_, side) in _sides(analysis).items()}
@@ -412,7 +411,7 @@ def timeline(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
         "timeline",
         "Every run, second by second" if one_by_one else "Second by second",
         _timeline_caption(one_by_one, width_s, len(analysis.experiment.treatments) - len(chosen)),
-        _spec(alt.concat(*panels, columns=2).resolve_scale(color="independent"), data),
+        _spec(panels, data),
         ("treatment", "run", "second", "phase", *(OVER_TIME_TITLES[column] for column in drawn)),
         _rows(rows, ("label", "run", "offset_s", "phase", *drawn)),
         source="timeline.csv",
@@ -430,35 +429,42 @@ def _timeline_caption(one_by_one: bool, width_s: int, left_out: int) -> str:
     )
 
 
-def by_second(analysis: Analysis) -> pd.DataFrame:
-    """Each second of warm-up and steady state of each complete run.
+def by_second(analysis: Analysis, treatments: Iterable[str] | None = None) -> pd.DataFrame:
+    """Each second of warm-up and steady state of each complete run, of all treatments or of these (by key).
 
     Columns: run, treatment, offset_s, phase, throughput (successful responses), failures, server_cpu (percent of a
     core), server_rss_bytes (at the second's end). A second without a response counts zero; usage is missing where no
     sample reaches.
     """
     experiment = analysis.experiment
-    parts = []
-    for run in experiment.complete_runs():
-        if run in experiment.records:
-            windows = experiment.records[run].windows
-            parts.append(_run_by_second(analysis, run, windows))
+    wanted = (
+        experiment.runs if treatments is None else experiment.runs[experiment.runs["treatment"].isin(list(treatments))]
+    )
+    treatment_of = dict(zip(wanted["run"], wanted["treatment"], strict=True))
+    responses = {int(str(run)): rows for run, rows in experiment.timeline.groupby("run")}
+    server = experiment.usage[experiment.usage["role"] == "server"]
+    samples = {int(str(run)): rows for run, rows in server.groupby("run")}
+    parts = [
+        _seconds_of(
+            experiment.records[run].windows,
+            responses.get(run, experiment.timeline.iloc[:0]),
+            samples.get(run, server.iloc[:0]),
+        ).assign(run=run, treatment=treatment_of[run])
+        for run in experiment.complete_runs()
+        if run in experiment.records and run in treatment_of
+    ]
     columns = ["run", "treatment", "offset_s", "phase", "throughput", "failures", "server_cpu", "server_rss_bytes"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
-def _run_by_second(analysis: Analysis, run: int, windows: Mapping[str, Window]) -> pd.DataFrame:
-    experiment = analysis.experiment
+def _seconds_of(windows: Mapping[str, Window], rows: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+    """by_second of one run, of its rows of the timeline and its server's samples."""
     steady = windows[STEADY_STATE]
     start = min(steady.start_unix_s, windows[WARM_UP].start_unix_s if WARM_UP in windows else steady.start_unix_s)
     seconds = pd.RangeIndex(start, steady.end_unix_s)
-    rows = experiment.timeline[experiment.timeline["run"] == run]
     success = rows["outcome"] == "success"
-    samples = experiment.usage[(experiment.usage["run"] == run) & (experiment.usage["role"] == "server")]
     return pd.DataFrame(
         {
-            "run": run,
-            "treatment": experiment.runs.loc[experiment.runs["run"] == run, "treatment"].iloc[0],
             "offset_s": seconds - steady.start_unix_s,
             "phase": [STEADY_STATE if second >= steady.start_unix_s else WARM_UP for second in seconds],
             "throughput": rows[success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
@@ -557,7 +563,7 @@ def heatmap(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
     if cells.empty:
         return None
     chosen = [key for key in chosen if key in set(cells["treatment"])]
-    cells = cells.assign(label=[analysis.label(t) for t in cells["treatment"]])
+    cells = cells.assign(label=cells["treatment"].map(_labels(analysis)))
     ends = (float(cells["from_ms"].min()), float(cells["to_ms"].max()))
     data = _Data()
     panels = [_heat_panel(data, cells[cells["treatment"] == key], ends) for key in chosen]
@@ -570,7 +576,7 @@ def heatmap(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
         "cell, the larger the share of that column's successful responses in it. Two bands are two kinds of response; "
         "a band that climbs is a server that falls behind. The line marks the start of steady state."
         + (f" {more} further treatments are not drawn." if more else ""),
-        _spec(alt.concat(*panels, columns=2), data),
+        _spec(panels, data),
         ("treatment", "from, s", "to, s", "from, ms", "to, ms", "responses", "share"),
         _rows(cells, ("label", "from_s", "to_s", "from_ms", "to_ms", "count", "share")),
         source="the runs' response_times/",
@@ -632,8 +638,12 @@ def _plain(value: Any) -> Any:
     return int(value) if float(value).is_integer() else float(f"{float(value):.6g}")
 
 
-def _panel_title(text: str) -> alt.TitleParams:
-    return alt.TitleParams(text or " ", anchor="start", fontSize=12, limit=WIDTH)
+def _panel_title(text: str) -> alt.TitleParams | str:
+    return alt.TitleParams(text, anchor="start", fontSize=12, limit=WIDTH) if text else ""
+
+
+def _labels(analysis: Analysis) -> dict[str, str]:
+    return {key: analysis.label(key) for key in analysis.experiment.treatments}
 
 
 def _panel_treatments(analysis: Analysis, detail: Detail) -> list[str]:
@@ -695,14 +705,26 @@ def _text(value: Any) -> str:
     return "–" if value is None or pd.isna(value) else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-def _spec(chart: alt.TopLevelMixin, data: _Data) -> dict[str, Any]:
-    configured = (
-        chart.configure(background="transparent", font="system-ui, sans-serif")
-        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridOpacity=0.5)
-        .configure_legend(orient="top", labelFontSize=12, labelLimit=400, symbolStrokeWidth=2)
-        .configure_view(stroke=None)
-    )
-    spec: dict[str, Any] = configured.to_dict()
-    # The page says itself which library draws it; an address in it would only look like a request.
-    spec.pop("$schema", None)
-    return spec | {"datasets": data.sets}
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "gridOpacity": 0.5},
+    "legend": {"orient": "top", "labelFontSize": 12, "labelLimit": 400, "symbolStrokeWidth": 2},
+    "view": {"stroke": None},
+}
+
+
+def _spec(panels: Sequence[alt.TopLevelMixin], data: _Data, columns: int = 2) -> dict[str, Any]:
+    """One specification of all panels. Altair checks each by itself: joining them there would copy each many times."""
+    return {
+        "config": CONFIG,
+        "concat": [_bare(panel) for panel in panels],
+        "columns": columns,
+        "datasets": data.sets,
+    }
+
+
+def _bare(panel: alt.TopLevelMixin) -> dict[str, Any]:
+    """Without the address of the schema, which would only look like a request, and without Altair's own theme."""
+    spec: dict[str, Any] = panel.to_dict()
+    return {key: value for key, value in spec.items() if key not in ("$schema", "config")}

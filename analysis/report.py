@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ VERDICTS_SCHEMA_VERSION = 1
 TEMPLATES = Path(__file__).parent / "templates"
 LARGEST_PAGE_BYTES = 3_000_000
 MOST_DIFFERENCES = 12
+MOST_WITH_FIGURES = 24
+"""Experiments on one page; more would be drawn with too few points to be of use."""
 MARKER = "verdicts.json"
 """Its presence tells a folder of a former report, which may be replaced, from any other."""
 
@@ -154,12 +157,15 @@ def render_html(analyses: Sequence[Analysis]) -> str:
     from analysis import plots
 
     views = [view(analysis, number) for number, analysis in enumerate(analyses, start=1)]
-    detail = plots.FULL
-    for _ in range(5):
+    detail, last = plots.FULL, math.inf
+    while len(analyses) <= MOST_WITH_FIGURES:
         page = _page([_with_figures(v, a, detail) for v, a in zip(views, analyses, strict=True)])
         if _size(page) <= LARGEST_PAGE_BYTES:
             return page
-        detail = detail.halved()
+        # What is left is not in the figures' points: drawing them with still fewer would not help.
+        if _size(page) > 0.9 * last:
+            break
+        detail, last = detail.halved(), _size(page)
     for shorten in (_without_figures, _answer_only):
         page = _page([shorten(v) for v in views])
         if _size(page) <= LARGEST_PAGE_BYTES:
@@ -448,10 +454,11 @@ def _run_rows(analysis: Analysis) -> list[tuple[str, ...]]:
     series = steady_state.states(analysis.experiment)
     states = {run: steady_state.state_of(assessments).value for run, assessments in series.items()}
     columns = ("run", "block", "replicate", "server_number", "treatment", "status", "reason")
+    labels = {treatment: analysis.label(treatment) for treatment in analysis.experiment.treatments}
     return [
         (
             *(
-                analysis.label(value) if name == "treatment" else "" if value is None or pd.isna(value) else str(value)
+                labels[value] if name == "treatment" else "" if value is None or pd.isna(value) else str(value)
                 for name, value in zip(columns, row, strict=True)
             ),
             states.get(row[0], ""),

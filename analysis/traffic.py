@@ -8,9 +8,9 @@ from pathlib import Path
 
 from analysis import metrics
 from analysis.decide import Analysis
-from analysis.load import STEADY_STATE, role_files
+from analysis.load import STEADY_STATE
 from analysis.metrics import ALL_REQUESTS
-from analysis.record import RUNS_FOLDER
+from analysis.run_files import files_of
 
 MOST_ROWS = 200
 SIZE_COLUMN, COUNT_COLUMN = "Average Content Size", "Request Count"
@@ -37,8 +37,9 @@ def outcomes(analysis: Analysis) -> list[tuple[str, ...]]:
     place = {treatment: n for n, treatment in enumerate(analysis.experiment.treatments)}
     counts["place"] = counts["treatment"].map(place)
     counts = counts.sort_values(["place", "endpoint", "failed", "count"], ascending=[True, True, True, False])
+    labels = {treatment: analysis.label(treatment) for treatment in place}
     return [
-        (analysis.label(r["treatment"]), r["endpoint"], r["outcome"], f"{r['count']:,}", _share(r["share"]))
+        (labels[r["treatment"]], r["endpoint"], r["outcome"], f"{r['count']:,}", _share(r["share"]))
         for r in counts.to_dict("records")
     ]
 
@@ -77,13 +78,7 @@ def _share(share: float) -> str:
 
 def _mean_body(analysis: Analysis, run: int) -> tuple[float, float] | None:
     """(mean size, responses) of Locust's Aggregated row of one run."""
-    experiment = analysis.experiment
-    record = experiment.records.get(run)
-    if record is None:
-        return None
-    name = experiment.runs.loc[experiment.runs["run"] == run, "folder"].iloc[0]
-    folder = experiment.folder / RUNS_FOLDER / Path(str(name)).name
-    for file in role_files(folder, record, "locust", "locust/*.csv"):
+    for file in files_of(analysis.experiment, run, "locust", "locust/*.csv"):
         if file.name.endswith("_stats.csv"):
             return _aggregated(file)
     return None

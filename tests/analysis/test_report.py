@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
+import html
 import html.parser
 import io
 import json
@@ -66,6 +69,68 @@ def test_the_page_loads_nothing_from_anywhere(page: str) -> None:
 
 def test_the_page_is_one_file_below_three_megabytes(page: str) -> None:
     assert len(page.encode()) < 3_000_000
+
+
+def test_a_page_that_would_be_too_large_is_made_with_less(
+    demo_analysis: decide.Analysis, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = len(page.encode())
+    for limit, said in (
+        (full - 20_000, "drawn with fewer points"),
+        (200_000, "Without figures and details"),
+        (13_000, "Without tables"),
+    ):
+        monkeypatch.setattr(report, "LARGEST_PAGE_BYTES", limit)
+        smaller = report.render_html([demo_analysis])
+        assert len(smaller.encode()) <= limit
+        assert said in smaller
+        assert "With processes = 2, throughput" in smaller
+        assert ("vegaEmbed" in smaller) == (limit > 200_000)
+    monkeypatch.setattr(report, "LARGEST_PAGE_BYTES", 5_000)
+    with pytest.raises(report.ReportError, match="fewer at a time"):
+        report.render_html([demo_analysis])
+
+
+def test_many_experiments_stay_on_one_page_of_three_megabytes(demo_analysis: decide.Analysis) -> None:
+    page = report.render_html([demo_analysis] * 25)
+    assert len(page.encode()) <= 3_000_000
+    assert "Without figures and details" in page
+    assert page.count("<strong>faster.</strong>") == 25
+
+
+def test_only_the_scripts_of_the_page_are_allowed(page: str) -> None:
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    assert len(scripts) == 2
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = html.unescape(policy).partition("script-src ")[2].partition(";")[0]
+    assert allowed.split() == [f"'sha256-{digest}'" for digest in digests]
+    assert "default-src 'none'" in html.unescape(policy)
+
+
+def test_packed_data_are_the_same_data(figures: list[plots.Figure]) -> None:
+    for figure in figures:
+        packed = report._packed(figure.spec)["datasets"]
+        for name, rows in figure.spec["datasets"].items():
+            assert [dict(zip(packed[name]["columns"], row, strict=True)) for row in packed[name]["rows"]] == rows
+
+
+def test_what_differs_stands_beside_what_it_did(make: Make) -> None:
+    folder = make(factors={PROCESSES: [1, 2], USERS: [4, 16]}, replicates=1)
+    for run in (folder / "runs").iterdir():
+        (run / "configuration").mkdir()
+        text = f"<b>processes = {'1' if 'processes1' in run.name else '2'}</b>\n"
+        (run / "configuration" / "uwsgi.ini").write_text(text, encoding="utf-8")
+    analysis = decide.analyse(load.load_experiment(folder))
+    (difference,) = report.view(analysis).differences
+    assert difference.title == "processes = 1 → processes = 2"
+    assert [line.split(":")[0] for line in difference.effects] == [
+        "throughput at users = 4",
+        "throughput at users = 16",
+    ]
+    page = report.render_html([analysis])
+    assert '<span class="added">+&lt;b&gt;processes = 2&lt;/b&gt;</span>' in page
+    assert "server.parameters.processes 1 → 2" in report.render_markdown([analysis]).replace("\\", "")
 
 
 def test_the_page_reads_in_the_promised_order(page: str) -> None:
