@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
+import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
@@ -20,31 +23,53 @@ from analysis import (
     answer,
     comparability,
     compare,
+    configuration,
     exports,
     method,
+    metrics,
     objective_table,
     objectives,
     pairing,
     steady_state,
     tables,
+    traffic,
     validity,
 )
 from analysis.comparison import Comparison
 from analysis.decide import Analysis
 from analysis.findings import Finding
-from analysis.load import COMPLETE, STEADY_STATE
+from analysis.load import COMPLETE
 from analysis.objectives import Judgement
 from analysis.steady_state import State
 from analysis.tables import Block
 
+if TYPE_CHECKING:
+    from analysis.plots import Detail
+
 VERDICTS_SCHEMA_VERSION = 1
 TEMPLATES = Path(__file__).parent / "templates"
+LARGEST_PAGE_BYTES = 3_000_000
+MOST_DIFFERENCES = 12
+MOST_WITH_FIGURES = 24
+"""Experiments on one page; more would be drawn with too few points to be of use."""
 MARKER = "verdicts.json"
 """Its presence tells a folder of a former report, which may be replaced, from any other."""
 
 
 class ReportError(Exception):
     """The report cannot be written where it was asked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+    """What differs in configuration between two sides, beside what differs in performance."""
+
+    title: str
+    effects: list[str]
+    """The primary metric's ratio, one line for each combination of the other levels."""
+    parameters: tuple[tuple[str, str, str], ...]
+    files: tuple[configuration.FileDifference, ...]
+    note: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +93,16 @@ class View:
     environment: list[tuple[str, str]]
     run_columns: tuple[str, ...]
     run_rows: list[tuple[str, ...]]
-    failure_rows: list[tuple[str, ...]]
+    outcome_rows: list[tuple[str, ...]]
+    body_rows: list[tuple[str, ...]]
+    differences: list[SideBySide]
     objectives: Block | None
     objective_notes: list[str]
     figures: Sequence[Any] = ()
+    differences_left_out: int = 0
+    runs_left_out: int = 0
+    most_evidence: int = 20
+    shortened: str = ""
 
 
 def view(analysis: Analysis, number: int = 1) -> View:
@@ -109,22 +140,78 @@ def view(analysis: Analysis, number: int = 1) -> View:
             *(["steady state"] * steady),
         ),
         run_rows=[row if steady else row[:-1] for row in rows],
-        failure_rows=_failure_rows(analysis),
+        outcome_rows=traffic.outcomes(analysis)[: traffic.MOST_ROWS],
+        body_rows=traffic.body_rows(analysis)[: traffic.MOST_ROWS],
+        differences=_differences(analysis),
         objectives=objective_table.block(judged, analysis.names) if judged else None,
         objective_notes=objective_table.notes(judged),
     )
 
 
 def render_html(analyses: Sequence[Analysis]) -> str:
-    """index.html: one file that needs no network."""
+    """index.html: one file that needs no network, and never more than LARGEST_PAGE_BYTES.
+
+    Where it would be larger it is made again with less detail, and says so. Raises ReportError where even the text is
+    too much for one page.
+    """
     from analysis import plots
 
-    views = [
-        dataclasses.replace(view(analysis, number), figures=plots.figures(analysis))
-        for number, analysis in enumerate(analyses, start=1)
-    ]
-    drawn = any(v.figures for v in views)
-    javascript = _javascript() if drawn else ""
+    views = [view(analysis, number) for number, analysis in enumerate(analyses, start=1)]
+    detail, last = plots.FULL, math.inf
+    while len(analyses) <= MOST_WITH_FIGURES:
+        page = _page([_with_figures(v, a, detail) for v, a in zip(views, analyses, strict=True)])
+        if _size(page) <= LARGEST_PAGE_BYTES:
+            return page
+        # What is left is not in the figures' points: drawing them with still fewer would not help.
+        if _size(page) > 0.9 * last:
+            break
+        detail, last = detail.halved(), _size(page)
+    for shorten in (_without_figures, _answer_only):
+        page = _page([shorten(v) for v in views])
+        if _size(page) <= LARGEST_PAGE_BYTES:
+            return page
+    raise ReportError(
+        f"index.html of {len(analyses)} experiments would be larger than {LARGEST_PAGE_BYTES / 1e6:g} MB. "
+        "Report fewer at a time."
+    )
+
+
+def _size(page: str) -> int:
+    return len(page.encode("utf-8", errors="backslashreplace"))
+
+
+def _with_figures(of: View, analysis: Analysis, detail: Detail) -> View:
+    from analysis import plots
+
+    most = 5 * detail.table_rows
+    return dataclasses.replace(
+        of,
+        figures=plots.figures(analysis, detail),
+        differences=of.differences[:MOST_DIFFERENCES],
+        differences_left_out=max(0, len(of.differences) - MOST_DIFFERENCES),
+        run_rows=of.run_rows[:most],
+        runs_left_out=max(0, len(of.run_rows) - most),
+        shortened="" if detail == plots.FULL else "Figures are drawn with fewer points, to keep the page small.",
+    )
+
+
+def _without_figures(of: View) -> View:
+    return dataclasses.replace(
+        of, endpoint_blocks=[], differences=[], outcome_rows=of.outcome_rows[:20], run_rows=of.run_rows[:100],
+        runs_left_out=max(0, len(of.run_rows) - 100), most_evidence=10,
+        shortened="Without figures and details, which would not fit. Report fewer experiments at a time to see them.",
+    )  # fmt: skip
+
+
+def _answer_only(of: View) -> View:
+    bare = _without_figures(of)
+    return dataclasses.replace(
+        bare, blocks=[], outcome_rows=[], body_rows=[], run_rows=[], runs_left_out=len(of.run_rows), most_evidence=3,
+        shortened="Without tables, which would not fit; they are in comparison.csv and metrics.csv.",
+    )  # fmt: skip
+
+
+def _page(views: Sequence[View]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -132,10 +219,35 @@ def render_html(analyses: Sequence[Analysis]) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_keep_percent,
     )
-    css = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    css, drawing = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    javascript = _javascript() if any(v.figures for v in views) else ""
     return environment.get_template("report.html.j2").render(
-        reports=views, css=_trusted(css), javascript=_trusted(javascript)
+        reports=views,
+        css=_trusted(css),
+        javascript=_trusted(javascript),
+        drawing=_trusted(drawing),
+        policy=_policy([javascript, drawing] if javascript else []),
+        packed=_packed,
     )
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """What the page allows itself: nothing from anywhere, and no script but these, whatever a name may contain."""
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _packed(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification with its data as columns and rows, which take a third of the room; report.js unpacks them."""
+    packed = {
+        name: {"columns": list(rows[0]) if rows else [], "rows": [list(row.values()) for row in rows]}
+        for name, rows in spec["datasets"].items()
+    }
+    return spec | {"datasets": packed}
 
 
 @functools.cache
@@ -342,10 +454,11 @@ def _run_rows(analysis: Analysis) -> list[tuple[str, ...]]:
     series = steady_state.states(analysis.experiment)
     states = {run: steady_state.state_of(assessments).value for run, assessments in series.items()}
     columns = ("run", "block", "replicate", "server_number", "treatment", "status", "reason")
+    labels = {treatment: analysis.label(treatment) for treatment in analysis.experiment.treatments}
     return [
         (
             *(
-                analysis.label(value) if name == "treatment" else "" if value is None or pd.isna(value) else str(value)
+                labels[value] if name == "treatment" else "" if value is None or pd.isna(value) else str(value)
                 for name, value in zip(columns, row, strict=True)
             ),
             states.get(row[0], ""),
@@ -354,14 +467,43 @@ def _run_rows(analysis: Analysis) -> list[tuple[str, ...]]:
     ]
 
 
-def _failure_rows(analysis: Analysis) -> list[tuple[str, ...]]:
-    rows = analysis.experiment.timeline
-    rows = rows[(rows["phase"] == STEADY_STATE) & (rows["outcome"] != "success")]
-    labels = {run: analysis.label(treatment) for run, treatment in analysis.experiment.treatment_of.items()}
-    labelled = rows.assign(treatment=rows["run"].map(labels))
-    counts = labelled.groupby(["treatment", "endpoint", "outcome"])["count"].sum().nlargest(50).reset_index()
-    columns = ["treatment", "endpoint", "outcome", "count"]
-    return [tuple(str(value) for value in row) for row in counts[columns].itertuples(index=False)]
+def _differences(analysis: Analysis) -> list[SideBySide]:
+    """One for each difference of configuration, with the pairs that it stands for."""
+    primary = [c for c in analysis.comparisons if c.metric is analysis.primary and c.endpoint == metrics.ALL_REQUESTS]
+    grouped: dict[tuple[object, ...], list[tuple[Comparison, configuration.ConfigurationDifference]]] = {}
+    for comparison in primary:
+        found = configuration.difference(analysis.experiment, comparison.pair)
+        if found is not None:
+            key = (_sides_text(analysis, comparison), found.parameters, found.files)
+            grouped.setdefault(key, []).append((comparison, found))
+    return [_side_by_side(analysis, members) for members in grouped.values()]
+
+
+def _sides_text(analysis: Analysis, comparison: Comparison) -> str:
+    varied = list(analysis.experiment.record.baseline)
+    sides = (comparison.pair.baseline, comparison.pair.treatment)
+    return " → ".join(pairing.label(side, analysis.names, varied) for side in sides)
+
+
+def _side_by_side(
+    analysis: Analysis, members: Sequence[tuple[Comparison, configuration.ConfigurationDifference]]
+) -> SideBySide:
+    comparison, found = members[0]
+    files = f"{len(found.files)} of {found.files_compared} configuration files differ"
+    note = f"{files if found.files_compared else 'No configuration files were recorded'}."
+    return SideBySide(
+        title=_sides_text(analysis, comparison),
+        effects=[_effect_text(analysis, c) for c, _ in members],
+        parameters=found.parameters,
+        files=found.files,
+        note=f"{note} Taken from run {found.runs[0]} and run {found.runs[1]}; ports and secrets are left out.",
+    )
+
+
+def _effect_text(analysis: Analysis, comparison: Comparison) -> str:
+    at = f" at {pairing.label(comparison.pair.context, analysis.names)}" if comparison.pair.context else ""
+    word = f": {comparison.verdict.value}" if comparison.verdict else ""
+    return f"{comparison.metric.title}{at}: ratio {answer.ratio_text(comparison)}{word}"
 
 
 def _keep_percent(value: Any) -> Any:

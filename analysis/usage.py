@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 SMALLEST_COVERAGE = 0.9
 """Where the samples cover less of the window than this, its CPU time is unknown."""
 
+LONGEST_SILENCE_S = 1.5
+"""A process that no sample shows for longer has ended."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RoleUsage:
@@ -115,6 +118,22 @@ def cpu_by_second(samples: pd.DataFrame, start_unix_s: int, end_unix_s: int) -> 
     first, last = samples["time_unix_s"].min(), samples["time_unix_s"].max()
     known = (edges[:-1] >= first - 0.5) & (edges[1:] <= last + 0.5)
     return np.where(known, np.diff(total), np.nan)
+
+
+def rss_by_second(samples: pd.DataFrame, start_unix_s: int, end_unix_s: int) -> NDArray[np.float64]:
+    """Resident bytes of one role at the end of each whole Unix second of [start, end); NaN where no sample reaches.
+
+    Summed over its processes. One has the memory of its last sample, until LONGEST_SILENCE_S after it was last seen.
+    """
+    ends = np.arange(start_unix_s + 1, end_unix_s + 1, dtype=float)
+    total, seen = np.zeros(len(ends)), np.zeros(len(ends), dtype=bool)
+    for _, own in samples.sort_values("time_unix_s").groupby("pid"):
+        time, rss = own["time_unix_s"].to_numpy(), own["rss_bytes"].to_numpy()
+        place = np.searchsorted(time, ends, side="right") - 1
+        there = (place >= 0) & (ends <= time[-1] + LONGEST_SILENCE_S)
+        total[there] += rss[place[there]]
+        seen |= there
+    return np.where(seen, total, np.nan)
 
 
 def _spacing_s(pid: NDArray[np.int64], time: NDArray[np.float64]) -> float:

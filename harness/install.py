@@ -192,14 +192,14 @@ def chromium(report: Report = _silent) -> tuple[Path, dict[str, str]]:
     if not program.exists():
         raise InstallError(f"apt-get's package holds no {program}. Set CHROMIUM to the path of a Chromium.")
     folders = [library_path(root), *(str(path) for path in sorted(root.glob("usr/lib/*/pulseaudio")))]
-    fonts = root.with_name("fonts.conf")
+    variables = {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
+    if Path("/etc/fonts/fonts.conf").exists():
+        return program, variables
     # The packages' own list of fonts points to /etc and /usr, where they are not.
-    fonts.write_text(
-        f"<fontconfig><dir>{root}/usr/share/fonts</dir><dir>/usr/share/fonts</dir>"
-        f"<cachedir>{root.with_name('font-cache')}</cachedir></fontconfig>\n",
-        encoding="utf-8",
-    )
-    return program, {"LD_LIBRARY_PATH": ":".join(filter(None, folders)), "FONTCONFIG_FILE": str(fonts)}
+    fonts = root.with_name("fonts.conf")
+    text = f"<dir>{root}/usr/share/fonts</dir><cachedir>{root.with_name('font-cache')}</cachedir>"
+    fonts.write_text(f"<fontconfig>{text}</fontconfig>\n", encoding="utf-8")
+    return program, variables | {"FONTCONFIG_FILE": str(fonts)}
 
 
 def library_path(root: Path) -> str:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
+import html
 import html.parser
 import io
 import json
@@ -68,11 +71,73 @@ def test_the_page_is_one_file_below_three_megabytes(page: str) -> None:
     assert len(page.encode()) < 3_000_000
 
 
+def test_a_page_that_would_be_too_large_is_made_with_less(
+    demo_analysis: decide.Analysis, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = len(page.encode())
+    for limit, said in (
+        (full - 20_000, "drawn with fewer points"),
+        (200_000, "Without figures and details"),
+        (13_000, "Without tables"),
+    ):
+        monkeypatch.setattr(report, "LARGEST_PAGE_BYTES", limit)
+        smaller = report.render_html([demo_analysis])
+        assert len(smaller.encode()) <= limit
+        assert said in smaller
+        assert "With processes = 2, throughput" in smaller
+        assert ("vegaEmbed" in smaller) == (limit > 200_000)
+    monkeypatch.setattr(report, "LARGEST_PAGE_BYTES", 5_000)
+    with pytest.raises(report.ReportError, match="fewer at a time"):
+        report.render_html([demo_analysis])
+
+
+def test_many_experiments_stay_on_one_page_of_three_megabytes(demo_analysis: decide.Analysis) -> None:
+    page = report.render_html([demo_analysis] * 25)
+    assert len(page.encode()) <= 3_000_000
+    assert "Without figures and details" in page
+    assert page.count("<strong>faster.</strong>") == 25
+
+
+def test_only_the_scripts_of_the_page_are_allowed(page: str) -> None:
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    assert len(scripts) == 2
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = html.unescape(policy).partition("script-src ")[2].partition(";")[0]
+    assert allowed.split() == [f"'sha256-{digest}'" for digest in digests]
+    assert "default-src 'none'" in html.unescape(policy)
+
+
+def test_packed_data_are_the_same_data(figures: list[plots.Figure]) -> None:
+    for figure in figures:
+        packed = report._packed(figure.spec)["datasets"]
+        for name, rows in figure.spec["datasets"].items():
+            assert [dict(zip(packed[name]["columns"], row, strict=True)) for row in packed[name]["rows"]] == rows
+
+
+def test_what_differs_stands_beside_what_it_did(make: Make) -> None:
+    folder = make(factors={PROCESSES: [1, 2], USERS: [4, 16]}, replicates=1)
+    for run in (folder / "runs").iterdir():
+        (run / "configuration").mkdir()
+        text = f"<b>processes = {'1' if 'processes1' in run.name else '2'}</b>\n"
+        (run / "configuration" / "uwsgi.ini").write_text(text, encoding="utf-8")
+    analysis = decide.analyse(load.load_experiment(folder))
+    (difference,) = report.view(analysis).differences
+    assert difference.title == "processes = 1 → processes = 2"
+    assert [line.split(":")[0] for line in difference.effects] == [
+        "throughput at users = 4",
+        "throughput at users = 16",
+    ]
+    page = report.render_html([analysis])
+    assert '<span class="added">+&lt;b&gt;processes = 2&lt;/b&gt;</span>' in page
+    assert "server.parameters.processes 1 → 2" in report.render_markdown([analysis]).replace("\\", "")
+
+
 def test_the_page_reads_in_the_promised_order(page: str) -> None:
     headings = re.findall(r"<h2>(.*?)</h2>", page.partition('<script type="module">')[0])
     assert headings == [
-        "Findings", "Comparison", "Figures", "Method", "Held constant", "Environment",
-        "Appendix: every run, in the order of the plan",
+        "Findings", "Comparison", "What differs between the sides", "Figures", "Outcomes and bytes", "Method",
+        "Held constant", "Environment", "Appendix: every run, in the order of the plan",
     ]  # fmt: skip
     text = Elements(page).text
     answer = next(n for n, line in enumerate(text) if line.startswith("With processes = 2"))
@@ -82,9 +147,9 @@ def test_the_page_reads_in_the_promised_order(page: str) -> None:
 
 
 def test_each_figure_has_its_numbers_behind_it(page: str, figures: list[plots.Figure]) -> None:
-    assert [figure.name for figure in figures] == ["throughput", "percentiles", "timeline"]
-    assert page.count("The numbers behind this figure") == 3
-    assert [len(figure.rows) for figure in figures] == [16, 16, 16 * 8]
+    assert [figure.name for figure in figures] == ["against-1", "distribution", "timeline", "heatmap"]
+    assert page.count("The numbers behind this figure") == 4
+    assert [len(figure.rows) for figure in figures][::2] == [2 * 16, 16 * 8]
     for figure in figures:
         assert f'<h3 id="experiment-1-{figure.name}-title">' in page
         assert "$schema" not in figure.spec
@@ -116,7 +181,7 @@ def test_a_hostile_endpoint_name_is_only_text(doubtful: decide.Analysis, doubtfu
     assert "<script>alert" not in doubtful_page
     elements = Elements(doubtful_page)
     scripts = [attributes for tag, attributes in elements.tags if tag == "script"]
-    assert len(scripts) == 2 * 3 + 2  # three specifications for each experiment, the bundle, the call
+    assert len(scripts) == 2 * 4 + 2  # four specifications for each experiment, the bundle, the call
     assert any(HOSTILE in line for line in elements.text)
     assert "<script>" not in report.render_markdown([doubtful])
 
@@ -235,15 +300,6 @@ def test_a_file_in_the_way_is_refused(demo_analysis: decide.Analysis, tmp_path: 
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     with pytest.raises(report.ReportError, match="Choose another"):
         report.write([demo_analysis], tmp_path / "file")
-
-
-def test_a_long_timeline_is_drawn_together(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "MOST_POINTS", 60)
-    analysis = decide.analyse(load.load_experiment(make(replicates=4, factors={PROCESSES: [1, 2], USERS: [4]})))
-    figure = plots.timeline(analysis)
-    assert figure is not None
-    assert "Each point is the mean of 2 s." in figure.caption
-    assert len(figure.rows) == 8 * 4
 
 
 def test_an_experiment_without_any_run_makes_a_page(demo: Path, tmp_path: Path) -> None:

@@ -93,3 +93,20 @@ def test_merge_adds_time_and_keeps_peaks() -> None:
     one, two = RoleUsage(6, 3.0, 0.5, 100), RoleUsage(4, 1.0, 0.75, 90)
     assert usage.merge([one, two]) == RoleUsage(10, 4.0, 0.75, 100)
     assert usage.merge([]) is None
+
+
+def test_memory_by_second_is_the_sum_of_what_each_process_last_had() -> None:
+    rows = [
+        (0.0, "server", 1, "a", 0.0, 100),
+        (1.0, "server", 1, "a", 0.0, 110),
+        (2.0, "server", 1, "a", 0.0, 120),
+        (3.0, "server", 1, "a", 0.0, 130),
+        (4.0, "server", 1, "a", 0.0, 140),
+        (1.5, "server", 2, "b", 0.0, 1000),
+        (2.5, "server", 2, "b", 0.0, 2000),
+    ]
+    frame = pd.DataFrame(rows, columns=list(USAGE_COLUMNS))
+    found = usage.rss_by_second(frame, 0, 8)
+    assert found[:5].tolist() == [110, 1120, 2130, 2140, 140]
+    assert np.isnan(found[5:]).all()
+    assert np.isnan(usage.rss_by_second(frame.iloc[:0], 0, 1)).all()
