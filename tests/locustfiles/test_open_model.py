@@ -190,7 +190,7 @@ def test_the_web_ui_starts_and_stops_it(locust: Locust, tmp_path: Path) -> None:
         ui.ask("swarm", **(form | {"arrival_rate": "", "max_in_flight": "", "user_count": 2, "requests": "30"}))
         wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped" and ui.requests() == 30)
         ui.ask("swarm", **(form | {"arrival_rate": "many"}))
-        wait_until(lambda: "could not convert" in (tmp_path / "output.txt").read_text())
+        wait_until(lambda: "'many' is not a number of arrivals a second" in (tmp_path / "output.txt").read_text())
         os.kill(process.pid, signal.SIGINT)
         run = locust.finish(process)
     assert run.exit_code == 0, run.output
@@ -210,7 +210,7 @@ class Shape(LoadTestShape):
 """
 
 BAD = {
-    "rate": (["--arrival-rate", "0"], "'0' is not above 0"),
+    "rate": (["--arrival-rate", "0"], "'0' is not a number of arrivals a second above 0"),
     "steps": (["--arrival-steps", "10:3s,x"], "'x' is not RATE:TIME"),
     "no file": (["--arrival-rates", "none.csv"], "none.csv: cannot be read"),
     "bad file": (["--arrival-rates", "../bad.csv"], "line 2: 'x,1' is not two numbers"),
