@@ -122,6 +122,8 @@ class OpenModel:
             self.counts.add(int(self._unix_s()), "unstarted")
             self._take()
         log.info("Arrivals: %s", ", ".join(f"{count} {name}" for name, count in self.counts.summary().items()))
+        if unanswered := self.counts.totals["unanswered"]:
+            log.warning(_UNANSWERED, unanswered)
 
     def second(self, second: int) -> dict[str, int] | None:
         """Counts of the Unix second that is over."""
@@ -154,7 +156,7 @@ class OpenModel:
                 user.make_request_safely()
             answered = True
         finally:
-            self.counts.end(answered)
+            self.counts.end(int(self._unix_s()), answered)
             self._settle()
 
     def _wait_for_arrival(self, user: Any) -> float | None:
@@ -301,3 +303,6 @@ def _request_start(event: dict[str, Any], begun_s: float) -> float:
     now_s = time.monotonic()
     started_s = now_s - (time.time() - started_unix_s)
     return started_s if begun_s <= started_s <= now_s else begun_s
+
+
+_UNANSWERED = "%d requests had no answer when --stop-timeout was over. They are in no table, and were the slowest."
