@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +26,14 @@ from _open_model import OpenModel
 from _options import option, seconds, whole_number
 from locust import events
 from locust.env import Environment
-from locust.runners import LocalRunner, MasterRunner, WorkerRunner
+from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 MAX_IN_FLIGHT = 500
 """Default of --max-in-flight: the longest stall it bridges is 500 ÷ rate, in seconds."""
+
+
+STOP_TOLERANCE_S = 0.5
+"""A test that is stopped this close to its --run-time is over by time: timers may be early by a turn of the loop."""
 
 
 class LoadModel(Protocol):
@@ -39,6 +44,7 @@ class LoadModel(Protocol):
     def run(self, user: Any) -> None: ...
     def release(self, user: Any) -> None: ...
     def on_spawned(self) -> None: ...
+    def on_time_over(self) -> None: ...
     def on_ending(self) -> None: ...
     def on_stopped(self) -> None: ...
     def second(self, second: int) -> dict[str, int] | None: ...
@@ -153,9 +159,12 @@ class _State:
 
     completion: Completion
     model: LoadModel = dataclasses.field(default_factory=ClosedModel)
+    started_s: float = math.inf
+    """When the process that has Locust's timer was told to start the test; on time.monotonic()."""
 
 
 _ATTRIBUTE = "stackswarm_load"
+_TIME_OVER = "stackswarm_time_over"
 _PLAN = "stackswarm_plan"
 
 
@@ -247,8 +256,11 @@ def _workers(environment: Environment) -> list[str]:
 def _use_slots(environment: Environment, runner: LocalRunner | MasterRunner) -> None:
     """In the open model a test starts with all users at once, as many as may be in flight, whatever a form says."""
     original = runner.start
+    state: _State = getattr(environment, _ATTRIBUTE)
 
     def start(user_count: int, spawn_rate: float, *arguments: Any, **named: Any) -> None:
+        if runner.state not in (STATE_SPAWNING, STATE_RUNNING):
+            state.started_s = time.monotonic()
         try:
             load = read_load(environment)
         except NotReady:  # refused at the start of the test, in words
@@ -260,6 +272,17 @@ def _use_slots(environment: Environment, runner: LocalRunner | MasterRunner) -> 
     setattr(runner, "start", start)  # noqa: B010 (a method replaced on one object)
 
 
+def _on_test_stopping(environment: Environment, state: _State) -> None:
+    """Only the process with Locust's timer knows whether that has stopped the test. Workers are told before they are
+    stopped: where their start was late they are still in the middle of the schedule."""
+    runner, run_time_s = environment.runner, option(environment, "run_time")
+    if run_time_s and time.monotonic() - state.started_s > float(run_time_s) - STOP_TOLERANCE_S:
+        state.model.on_time_over()
+        if isinstance(runner, MasterRunner):
+            runner.send_message(_TIME_OVER)
+    state.model.on_ending()
+
+
 @events.init.add_listener
 def _attach(environment: Environment, **_: Any) -> None:
     state = _State(Completion(environment))
@@ -267,6 +290,8 @@ def _attach(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, (LocalRunner, MasterRunner)):
         _use_slots(environment, environment.runner)
     environment.events.spawning_complete.add_listener(lambda **_: state.model.on_spawned())
-    environment.events.test_stopping.add_listener(lambda **_: state.model.on_ending())
+    if isinstance(environment.runner, WorkerRunner):
+        environment.runner.register_message(_TIME_OVER, lambda **_: state.model.on_time_over())
+    environment.events.test_stopping.add_listener(lambda **_: _on_test_stopping(environment, state))
     environment.events.test_stop.add_listener(lambda **_: state.model.on_stopped())
     environment.events.test_stop.add_listener(lambda **_: state.completion.end())

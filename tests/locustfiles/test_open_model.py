@@ -14,7 +14,7 @@ import pytest
 
 from tests.timed_server import timed_server
 
-from .conftest import OS_VARIABLES, RECORDED, Locust, Run, read_csv, wait_until
+from .conftest import OS_VARIABLES, RECORDED, Locust, Run, free_port, read_csv, wait_until
 from .test_workloads import WebUi, processes_in
 
 AUTH = "keystone_auth.py"
@@ -158,10 +158,69 @@ def test_what_was_never_answered_is_counted(locust: Locust, tmp_path: Path) -> N
     arrivals = run.arrivals
     assert run.exit_code == 0, run.output
     assert (arrivals["offered"], arrivals["unanswered"]) == (80, 10)
-    assert 80 == arrivals["answered"] + arrivals["unstarted"] + arrivals["unanswered"]
+    assert arrivals["answered"] + arrivals["unstarted"] + arrivals["unanswered"] == 80
     assert arrivals["answered"] == run.csv_counts[0] == pytest.approx(40, abs=1)
     assert "10 requests had no answer when --stop-timeout was over" in run.output
     assert sum(line["arrivals"]["unanswered"] for line in run.health[0]) == 10
+
+
+def test_more_arrivals_than_can_be_counted_end_in_time(locust: Locust, tmp_path: Path) -> None:
+    """Dropping them never let the event loop turn: neither the run time nor SIGTERM ended it."""
+    with timed_server(tmp_path, "--service", "fixed:0.005") as server:
+        arguments = ("--arrival-rate", "400000", "--max-lateness", "0.01", "--max-in-flight", "5", "-t", "1s")
+        run = finished(locust, tmp_path / "run", started(locust, tmp_path / "run", server.url, *arguments))
+    arrivals = run.arrivals
+    assert run.exit_code == 0, run.output
+    assert arrivals["offered"] == arrivals["dropped"] + arrivals["answered"] == 400_000
+    assert arrivals["answered"] == len(server.log()) == run.csv_counts[0]
+
+
+SLOW_WORKERS = """
+import gevent
+from keystone_auth import KeystoneAuth
+from locust import events
+from locust.runners import WorkerRunner
+
+@events.init.add_listener
+def on_init(environment, **_):
+    if isinstance(environment.runner, WorkerRunner):
+        environment.events.test_start.add_listener(lambda **_: gevent.sleep(1.6))
+"""
+
+
+def test_slow_workers_do_not_shorten_the_schedule(locust: Locust, tmp_path: Path) -> None:
+    """The master's timer begins long before the workers do; where they may not go on it is said what was cut."""
+    (tmp_path / "slow.py").write_text(SLOW_WORKERS)
+    processes, runs = {}, {}
+    with timed_server(tmp_path, "--service", "fixed:0.005") as server:
+        for name, stop_timeout in (("whole", "65"), ("cut", "1")):
+            locust.folder = tmp_path / name
+            locust.folder.mkdir()
+            port = str(free_port())
+            arguments = (
+                "--arrival-rate",
+                "40",
+                "--max-in-flight",
+                "10",
+                "-t",
+                "3s",
+                "-s",
+                stop_timeout,
+                "-H",
+                server.url,
+            )
+            ports = ("--processes", "2", "--master-bind-port", port, "--master-port", port)
+            processes[name] = locust.start(tmp_path / "slow.py", *RECORDED, *arguments, *ports, **OS_VARIABLES)
+        for name, process in processes.items():
+            runs[name] = finished(locust, tmp_path / name, process)
+    for run in runs.values():
+        assert run.exit_code == 0, run.output
+        assert run.arrivals["offered"] == run.arrivals["answered"] + run.arrivals["unstarted"] == 120
+        assert run.csv_counts[0] == run.arrivals["answered"]
+    assert sum(run.csv_counts[0] for run in runs.values()) == len(server.log())
+    assert runs["whole"].arrivals["unstarted"] == 0
+    assert runs["cut"].arrivals["unstarted"] > 10
+    assert "arrivals were never started" in runs["cut"].output
 
 
 def test_interrupted_it_answers_what_had_arrived(locust: Locust, tmp_path: Path) -> None:
