@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import math
 import time
 import uuid
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from _arrivals import Piece, Schedule, read_rate, read_rate_file, read_steps, steady
+from _arrivals import PROCESSES, Piece, Schedule, read_rate, read_rate_file, read_steps, steady
 from _closed_model import Budget, ClosedModel, quota
 from _completion import Completion
 from _errors import NotReady
@@ -91,9 +92,23 @@ def read_load(environment: Environment) -> Load:
     return load
 
 
+def read_form(environment: Environment, options: argparse.Namespace) -> None:
+    """Would a test with these options, which the web UI asks for, make sense? Raises NotReady where it would not."""
+    asked: Any = argparse.Namespace(**vars(environment) | {"parsed_options": options})
+    load = read_load(asked)
+    runner = environment.runner
+    if runner is None:
+        return
+    if load.schedule is not None:
+        _check_enough(load, load.max_in_flight, len(_workers(environment)))
+    running = runner.state in (STATE_SPAWNING, STATE_RUNNING)
+    if shares_are_fixed(environment) or (running and load.counted_in != "users"):
+        raise NotReady("A test is running: stop it first. Only a closed one without a budget can change its users.")
+
+
 _RATES = ("arrival_rate", "arrival_steps", "arrival_rates")
-_OPEN = ("max_in_flight", "max_lateness")
-_OPTIONS = (*_RATES, *_OPEN, "arrival_process", "requests")
+_OPEN = ("max_in_flight", "max_lateness", "arrival_process")
+_OPTIONS = (*_RATES, *_OPEN, "requests")
 
 
 def _schedule(given: dict[str, Any], seed: int) -> Schedule | None:
@@ -103,7 +118,7 @@ def _schedule(given: dict[str, Any], seed: int) -> Schedule | None:
     if not rates:
         return None
     text = str(given[rates[0]])
-    process = given.get("arrival_process", "constant")
+    process = given.get("arrival_process", PROCESSES[0])
     if rates[0] == "arrival_rate":
         return Schedule(steady(read_rate(text)), process, seed)
     pieces = read_steps(text) if rates[0] == "arrival_steps" else _read_file(Path(text))
@@ -121,7 +136,7 @@ def _read_file(path: Path) -> tuple[Piece, ...]:
 
 def _check_together(load: Load, given: dict[str, Any], environment: Environment) -> None:
     if load.schedule is None:
-        lonely = [name for name in _OPEN if name in given]
+        lonely = [name for name in _OPEN if given.get(name, PROCESSES[0]) != PROCESSES[0]]
         if lonely:
             raise NotReady(f"{_flag(lonely[0])} belongs to the open model: give a rate too, --arrival-rate for one.")
     elif load.requests is not None:
@@ -165,6 +180,10 @@ class _State:
 
 _ATTRIBUTE = "stackswarm_load"
 _TIME_OVER = "stackswarm_time_over"
+_NO_PLAN = {"counted_in": "users"}
+
+log = logging.getLogger(__name__)
+locust_log = logging.getLogger("locust.runners")
 _PLAN = "stackswarm_plan"
 
 
@@ -188,7 +207,9 @@ def begin_load(environment: Environment, unix_s: Any) -> LoadModel:
         vars(environment.parsed_options)[_PLAN] = _make_plan(environment)
     plan = _plan(environment)
     state.completion.begin(plan["test"], plan["workers"], plan["ends_by_itself"], plan["counted_in"])
-    if not isinstance(environment.runner, MasterRunner):
+    if isinstance(environment.runner, MasterRunner):
+        _keep_places(environment.runner, plan)
+    else:
         state.model = _make_model(plan, *place_of(environment), state.completion, unix_s)
         if isinstance(state.model, OpenModel):
             state.model.attach(environment.events.request)
@@ -253,23 +274,57 @@ def _workers(environment: Environment) -> list[str]:
     return sorted((client.id for client in clients), key=runner.get_worker_index)
 
 
+def shares_are_fixed(environment: Environment) -> bool:
+    """A test runs whose work was divided among its processes when it began: arrivals, or a budget."""
+    runner = environment.runner
+    running = runner is not None and runner.state in (STATE_SPAWNING, STATE_RUNNING)
+    return running and option(environment, _PLAN, _NO_PLAN)["counted_in"] != "users"
+
+
+def _keep_places(runner: MasterRunner, plan: dict[str, Any]) -> None:
+    """Locust gives users to a worker that comes later, and takes them from the others: whoever has no share of the work
+    would hold places that the others then lack. The same after a worker was silent for a while."""
+    if plan["counted_in"] != "users":
+        dispatcher: Any = runner._users_dispatcher
+        dispatcher.add_worker = dispatcher.remove_worker = lambda *_, **__: None
+
+
+def _on_worker_connect(environment: Environment, client_id: str) -> None:
+    if shares_are_fixed(environment) and client_id not in _plan(environment)["workers"]:
+        log.warning("Worker %s came after the test had begun: it has no share of it, and does nothing.", client_id)
+
+
 def _use_slots(environment: Environment, runner: LocalRunner | MasterRunner) -> None:
-    """In the open model a test starts with all users at once, as many as may be in flight, whatever a form says."""
+    """In the open model a test starts with all users at once, as many as may be in flight, whatever a form says.
+
+    Their number does not change as long as it runs. Locust's warning of a high spawn rate is for those who chose one.
+    """
     original = runner.start
     state: _State = getattr(environment, _ATTRIBUTE)
 
     def start(user_count: int, spawn_rate: float, *arguments: Any, **named: Any) -> None:
+        if shares_are_fixed(environment) and (_plan(environment)["schedule"] or user_count == runner.target_user_count):
+            return
         if runner.state not in (STATE_SPAWNING, STATE_RUNNING):
             state.started_s = time.monotonic()
         try:
             load = read_load(environment)
         except NotReady:  # refused at the start of the test, in words
             load = None
-        if load is not None and load.schedule is not None:
-            user_count = spawn_rate = load.max_in_flight
-        original(user_count, spawn_rate, *arguments, **named)
+        if load is None or load.schedule is None:
+            original(user_count, spawn_rate, *arguments, **named)
+            return
+        locust_log.addFilter(_other_than_spawn_rate)
+        try:
+            original(load.max_in_flight, load.max_in_flight, *arguments, **named)
+        finally:
+            locust_log.removeFilter(_other_than_spawn_rate)
 
     setattr(runner, "start", start)  # noqa: B010 (a method replaced on one object)
+
+
+def _other_than_spawn_rate(record: logging.LogRecord) -> bool:
+    return "spawn rate is very high" not in str(record.msg)
 
 
 def _on_test_stopping(environment: Environment, state: _State) -> None:
@@ -289,6 +344,7 @@ def _attach(environment: Environment, **_: Any) -> None:
     setattr(environment, _ATTRIBUTE, state)
     if isinstance(environment.runner, (LocalRunner, MasterRunner)):
         _use_slots(environment, environment.runner)
+    environment.events.worker_connect.add_listener(lambda client_id, **_: _on_worker_connect(environment, client_id))
     environment.events.spawning_complete.add_listener(lambda **_: state.model.on_spawned())
     if isinstance(environment.runner, WorkerRunner):
         environment.runner.register_message(_TIME_OVER, lambda **_: state.model.on_time_over())

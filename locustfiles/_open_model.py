@@ -33,8 +33,8 @@ START_DELAY_S = 0.1
 """From the last user's start to the first arrival: users begin by themselves in the meantime."""
 
 AT_ONCE = 4000
-"""Most arrivals that are dropped or counted between two turns of the event loop: some ms. At a million a second it would
-never turn."""
+"""Most arrivals that are dropped or counted between two turns of the event loop: some ms. With a million a second it
+would never turn."""
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import _web_form  # noqa: F401 (its form starts the load)
 import gevent
 from _errors import HostUnknown, NotReady
 from _load_models import begin_load, check_load

@@ -9,6 +9,7 @@ import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,7 @@ def test_a_stall_is_seen_by_everyone_who_arrives_meanwhile(locust: Locust, tmp_p
     logs = {name: server.log() for name, server in servers.items()}
     for name, run in runs.items():
         assert run.exit_code == 0, run.output
+        assert "spawn rate is very high" not in run.output  # nobody has chosen one
         arrivals = run.arrivals
         assert arrivals["offered"] == 12 * RATE
         assert arrivals["started"] + arrivals["dropped"] == arrivals["offered"]
@@ -257,21 +259,48 @@ def test_the_web_ui_starts_and_stops_it(locust: Locust, tmp_path: Path) -> None:
         ui.ask("swarm", **form)
         wait_until(lambda: ui.requests() > 60)
         assert ui.ask("stats/requests")["user_count"] == 7
+        assert "A test is running: stop it first" in refused(ui, form | {"arrival_rate": "5"})
         ui.ask("stop")
         wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped")
         first = ui.requests()
         # closed again, with a form that leaves the fields empty
         ui.ask("swarm", **(form | {"arrival_rate": "", "max_in_flight": "", "user_count": 2, "requests": "30"}))
         wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped" and ui.requests() == 30)
-        ui.ask("swarm", **(form | {"arrival_rate": "many"}))
-        wait_until(lambda: "'many' is not a number of arrivals a second" in (tmp_path / "output.txt").read_text())
+        for wrong, said in WRONG_FORMS:
+            assert said in refused(ui, form | wrong)
+        closed = form | {"user_count": 2, "spawn_rate": 2, "arrival_rate": "", "max_in_flight": "", "requests": ""}
+        assert ui.ask("swarm", **closed)["success"]
+        assert ui.ask("swarm", **(closed | {"user_count": 3}))["success"]  # as Locust has it
+        wait_until(lambda: ui.ask("stats/requests")["user_count"] == 3)
+        assert "A test is running" in refused(ui, form)
+        assert "'abc' is not a number of seconds" in refused(ui, closed | {"think_time": "abc"})
+        ui.ask("stop")
+        wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped")
+        last = ui.requests()
         os.kill(process.pid, signal.SIGINT)
         run = locust.finish(process)
     assert run.exit_code == 0, run.output
     assert "Traceback" not in run.output
-    assert len(server.log()) == first + 30
+    assert "spawn rate is very high" not in run.output
+    assert len(server.log()) == first + 30 + last
     assert run.recorded_by("response") == first
-    assert run.recorded_by("both") == 30
+    assert run.recorded_by("both") == 30 + last
+
+
+def refused(ui: WebUi, form: dict[str, Any]) -> str:
+    answer = ui.ask("swarm", **form)
+    assert answer["success"] is False
+    return str(answer["message"])
+
+
+WRONG_FORMS = (
+    ({"arrival_rate": "many"}, "'many' is not a number of arrivals a second"),
+    ({"arrival_process": "foo"}, "invalid choice: 'foo'"),
+    ({"arrival_rate": "", "max_in_flight": "", "arrival_process": "poisson"}, "--arrival-process belongs to the open"),
+    ({"arrival_rate": "", "max_in_flight": "", "think_time": "nan"}, "'nan' is not a number of seconds"),
+    ({"arrival_rate": "", "max_in_flight": "", "think_time": "-1"}, "'-1' is not a number of seconds"),
+    ({"seed": "x"}, "invalid int value: 'x'"),
+)
 
 
 SHAPE = """
@@ -293,6 +322,7 @@ BAD = {
     "think time": (["--arrival-rate", "1", "--think-time", "1"], "--think-time belongs to the closed model"),
     "budget": (["--arrival-rate", "1", "--requests", "9"], "--requests belongs to the closed model"),
     "no rate": (["--max-in-flight", "9"], "--max-in-flight belongs to the open model"),
+    "process": (["--arrival-process", "poisson"], "--arrival-process belongs to the open model"),
     "lateness": (["--arrival-rate", "1", "--max-lateness", "-1"], "is not a number of seconds"),
     "requests": (["--requests", "0"], "'0' is not a whole number from 1 up"),
     "both": (["-f", "../both.py", "--arrival-rate", "1"], "Name one of KeystoneAuth, KeystoneValidate"),
