@@ -207,12 +207,14 @@ class LastReports:
 def wait_for_child_processes(timeout_s: float = 10.0) -> None:
     """Locust means to wait for its --processes children, but forgets each of them at the first look: they outlived it.
 
-    Those that do not end by themselves are terminated.
+    Those that do not end by themselves are terminated, or killed: one that is frozen hears of nothing else, and Locust
+    would wait for it for ever.
     """
     _wait_until_gone(timeout_s)
-    for child in psutil.Process().children():
-        child.terminate()
-    _wait_until_gone(2.0)
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for child in psutil.Process().children():
+            end(child)
+        _wait_until_gone(2.0)
 
 
 def _wait_until_gone(timeout_s: float) -> None:

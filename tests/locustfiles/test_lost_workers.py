@@ -98,6 +98,12 @@ def freeze_one_until_after_the_end(locust: Locust, server: TimedServer) -> Run:
     return locust.finish(process)
 
 
+def freeze_one_for_good(locust: Locust, server: TimedServer) -> Run:
+    process = begin(locust, server, *ARRIVALS, "-t", "4s")
+    worker(locust.folder, "worker-1").suspend()
+    return locust.finish(process)
+
+
 def done(folder: Path) -> list[str]:
     records = [json.loads(path.read_text()) for path in (folder / "response_times").glob("*.json")]
     return [record["process"] for record in records if record["test_stop_unix_s"] is not None]
@@ -160,17 +166,18 @@ def lose_nobody(locust: Locust, server: TimedServer) -> Run:
     return locust.finish(begin(locust, server, "--arrival-steps", "20:1s,0:1s"))
 
 
-SCENARIOS: tuple[Callable[[Locust, TimedServer], Run], ...] = (
+SCENARIOS: tuple[Callable[[Locust, TimedServer], Run], ...] = (  # the longest first
+    freeze_one_for_good,
+    lose_one_before_the_start,
+    freeze_one_until_after_the_end,
     lose_one_of_a_budget,
     lose_one_then_the_other_of_endless_arrivals,
     interrupt_endless_arrivals_that_lost_one,
     lose_users_in_the_last_second,
     freeze_one_for_a_while,
-    freeze_one_until_after_the_end,
     kill_the_command,
     join_arrivals,
     join_users,
-    lose_one_before_the_start,
     lose_nobody,
 )
 
@@ -257,6 +264,12 @@ def test_a_worker_that_is_back_after_the_end_is_waited_for(runs: dict[str, Run])
     assert lost(run) == []
     assert run.arrivals["offered"] == run.arrivals["answered"] == run.csv_counts[0] == 8 * 80
     assert run.recorded_by("response") == 8 * 80
+
+
+def test_a_worker_that_never_comes_back_is_left(runs: dict[str, Run]) -> None:
+    run = runs["freeze_one_for_good"]
+    assert run.exit_code == 2, run.output
+    assert [row["process"] for row in lost(run)] == ["worker-1"]
 
 
 def test_workers_end_with_their_command(runs: dict[str, Run]) -> None:
