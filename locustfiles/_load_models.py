@@ -164,7 +164,8 @@ def check_load(environment: Environment) -> None:
         )
     if load.schedule is not None:  # only so that Locust shows it: _use_slots() is what counts
         vars(environment.parsed_options).update(num_users=load.max_in_flight, spawn_rate=load.max_in_flight)
-    if isinstance(environment.runner, MasterRunner) and option(environment, "headless"):
+    shaped = environment.shape_class is not None  # how many users it asks for is known at the start
+    if isinstance(environment.runner, MasterRunner) and option(environment, "headless") and not shaped:
         _check_enough(load, option(environment, "num_users") or 1, option(environment, "expect_workers", 1))
 
 

@@ -354,6 +354,17 @@ def test_what_makes_no_sense_is_one_message_before_any_load(locust: Locust, tmp_
     assert server.log() == []
 
 
+def test_a_port_that_is_taken_is_refused_before_there_are_workers(locust: Locust, tmp_path: Path) -> None:
+    with timed_server(tmp_path) as server:
+        taken = server.url.rpartition(":")[2]
+        arguments = ("--arrival-rate", "5", "--processes", "2", "--master-bind-port", taken)
+        run = finished(locust, tmp_path / "run", started(locust, tmp_path / "run", server.url, *arguments))
+    assert run.exit_code == 2, run.output
+    assert run.output.count("error: ") == 1
+    assert f"port {taken} is taken, by another Locust for one; leave --master-bind-port out" in run.output
+    assert "Starting Locust" not in run.output
+
+
 def test_too_few_places_for_the_processes(locust: Locust, tmp_path: Path, two_processes: tuple[str, ...]) -> None:
     with timed_server(tmp_path) as server:
         arguments = ("--arrival-rate", "5", "--max-in-flight", "1", *two_processes)
