@@ -89,7 +89,7 @@ arrivals            object of ARRIVAL_FIELDS and in_flight_max, the most request
                     null in the closed model
 """
 
-ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted")
+ARRIVAL_FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted", "unanswered")
 """What becomes of the open model's arrivals. offered = started + dropped + unstarted, over the whole test.
 
 offered        arrivals whose intended start fell into the second
@@ -99,6 +99,7 @@ late_all_busy  of the late: all users were busy, as max in flight is too small o
                the generator's own fault
 dropped        given up in that second, because they would have started later than --max-lateness
 unstarted      neither started nor dropped when the test was over
+unanswered     of the started: given up at the end, unanswered when --stop-timeout was over. Records of before have none
 """
 
 METRICS = (

@@ -121,7 +121,7 @@ class Load(Model):
     think_time: Duration | None = None
     requests: Count | None = None
     """An exact budget, in place of timing.steady_state."""
-    arrival_rate_rps: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
+    arrival_rate_rps: Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=False)] | None = None
     arrival_steps: str | None = None
     """Rates and ramps with their times, as Locust's --arrival-steps takes them. They begin with the run."""
     arrival_rates: str | None = None

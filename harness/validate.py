@@ -322,7 +322,7 @@ def _same(level: Level, other: Level) -> bool:
 def _share_problems(document: Document) -> Found:
     load = _mapping(document, "load")
     slots, processes = load.get("users", load.get("max_in_flight")), load.get("processes", 1)
-    if isinstance(slots, int) and isinstance(processes, int) and processes > slots:
+    if isinstance(slots, int) and isinstance(processes, int) and processes > slots > 0:  # 0 is wrong for itself
         word = "users" if "users" in load else "requests in flight"
         yield ("load", "processes"), f"load.processes: {processes} processes cannot share {slots} {word}"
 

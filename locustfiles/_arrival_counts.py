@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted")
+FIELDS = ("offered", "started", "late", "late_all_busy", "dropped", "unstarted", "unanswered")
 """What is counted.
 
 offered        intended to start
@@ -13,8 +13,10 @@ late           of the started: later than LATE_S after the intended start
 late_all_busy  of the late: all users were busy until it started. The rest is the generator's own lateness
 dropped        later than --max-lateness and so never started
 unstarted      neither started nor dropped when the test was over
+unanswered     of the started: given up at the end, after --stop-timeout; they are in no table, and were the slowest
 
-offered = started + dropped + unstarted, for the whole test. A second's count is of what happened in it: an arrival that
+For the whole test offered = started + dropped + unstarted, and started = answered + unanswered, failures among the
+answered. A second's count is of what happened in it: an arrival that
 is offered in one second may be started in another.
 """
 
@@ -53,10 +55,12 @@ class ArrivalCounts:
         self._in_flight_max = max(self._in_flight_max, self.in_flight)
         self.in_flight_max = max(self.in_flight_max, self.in_flight)
 
-    def end(self, answered: bool) -> None:
+    def end(self, second: int, answered: bool) -> None:
         """A request has ended, by an answer or a failure, or because its user was killed."""
         self.in_flight -= 1
         self.answered += answered
+        if not answered:
+            self.add(second, "unanswered")
 
     @property
     def waiting(self) -> int:

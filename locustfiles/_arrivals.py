@@ -20,7 +20,14 @@ PROCESSES = ("constant", "poisson")
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
-_PIECE = re.compile(rf"{_NUMBER}(?:\.\.{_NUMBER})?:{_NUMBER}([smh]?)")
+_PIECE = re.compile(rf"{_NUMBER}(?:\.\.{_NUMBER})?:{_NUMBER}([smh]?)", re.ASCII)
+_ANY_NUMBER = re.compile(rf"{_NUMBER}(?:[eE][+-]?\d+)?", re.ASCII)
+MOST_ARRIVALS = 1e9
+"""More is a slip of the pen: a thousand a second for eleven days, or a million for a quarter of an hour."""
+HIGHEST_RPS = 1e6
+LOWEST_RPS = 1e-6
+"""One arrival in eleven days."""
+LONGEST_S = 1000 * 86400.0
 _SLACK = 1e-9
 """Arrivals that fall on the very end belong to what comes after it, rounding errors or not."""
 
@@ -113,11 +120,11 @@ def steady(rate_rps: float) -> tuple[Piece, ...]:
 
 
 def read_rate(text: str) -> float:
-    """A rate in arrivals a second; raises ValueError for anything that is not a finite number above 0."""
-    rate_rps = float(text)
-    if not math.isfinite(rate_rps) or rate_rps <= 0:
-        raise ValueError(f"{text!r} is not above 0")
-    return rate_rps
+    """A rate in arrivals a second; raises ValueError for anything that is not such a number above 0."""
+    if _ANY_NUMBER.fullmatch(text.strip()) is None or float(text) == 0:
+        raise ValueError(f"{text!r} is not a number of arrivals a second above 0, such as 10 or 0.5")
+    _check_rate(float(text))
+    return float(text)
 
 
 def read_steps(text: str) -> tuple[Piece, ...]:
@@ -145,16 +152,27 @@ def read_rate_file(lines: Iterable[str]) -> tuple[Piece, ...]:
         raise ValueError("line 1: the header must be seconds,rate_rps")
     pieces = []
     for number, row in rows[1:]:
-        match = re.fullmatch(rf"{_NUMBER}\s*,\s*{_NUMBER}", row)
+        match = re.fullmatch(rf"{_NUMBER}\s*,\s*{_NUMBER}", row, re.ASCII)
         if match is None:
             raise ValueError(f"line {number}: {row[:40]!r} is not two numbers, such as 30,10.5")
         pieces.append(Piece(float(match[2]), float(match[2]), float(match[1])))
     return _checked(pieces)
 
 
+def _check_rate(rate_rps: float) -> None:
+    if not LOWEST_RPS <= rate_rps <= HIGHEST_RPS:
+        raise ValueError(f"{rate_rps:g} arrivals a second are not between {LOWEST_RPS:g} and {HIGHEST_RPS:g}")
+
+
 def _checked(pieces: list[Piece]) -> tuple[Piece, ...]:
+    for rate_rps in {rate for piece in pieces for rate in (piece.start_rps, piece.end_rps)} - {0.0}:
+        _check_rate(rate_rps)
     if any(piece.length_s <= 0 for piece in pieces):
         raise ValueError("a time of 0 s is no step: every rate needs some time")
     if not any(piece.arrivals for piece in pieces):
         raise ValueError("no rate above 0, so no request would ever start")
+    if math.fsum(piece.length_s for piece in pieces) > LONGEST_S:
+        raise ValueError(f"all times together are more than {LONGEST_S / 86400:g} days")
+    if math.fsum(piece.arrivals for piece in pieces) > MOST_ARRIVALS:
+        raise ValueError(f"they come to more than {MOST_ARRIVALS:g} arrivals, the most that one test may have")
     return tuple(pieces)

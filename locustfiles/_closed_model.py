@@ -27,6 +27,9 @@ class ClosedModel:
     def on_spawned(self) -> None:
         """All users are there."""
 
+    def on_time_over(self) -> None:
+        """The test is about to be stopped because its run time is over."""
+
     def on_ending(self) -> None:
         """The test is being stopped."""
 

@@ -162,6 +162,8 @@ def read_users(path: str | Path) -> list[Credential]:
     path = Path(path)
     try:
         mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise NotReady(f"{path}: is a folder. Give --users-csv a file.")
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             octal = f"{stat.S_IMODE(mode):04o}"
             raise NotReady(f"{path}: holds passwords and is open to others (mode {octal}). Run: chmod 600 {path}")

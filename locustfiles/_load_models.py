@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import math
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from _arrivals import Piece, Schedule, read_rate, read_rate_file, read_steps, steady
+from _arrivals import PROCESSES, Piece, Schedule, read_rate, read_rate_file, read_steps, steady
 from _closed_model import Budget, ClosedModel, quota
 from _completion import Completion
 from _errors import NotReady
@@ -25,10 +27,14 @@ from _open_model import OpenModel
 from _options import option, seconds, whole_number
 from locust import events
 from locust.env import Environment
-from locust.runners import LocalRunner, MasterRunner, WorkerRunner
+from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 MAX_IN_FLIGHT = 500
 """Default of --max-in-flight: the longest stall it bridges is 500 ÷ rate, in seconds."""
+
+
+STOP_TOLERANCE_S = 0.5
+"""A test that is stopped this close to its --run-time is over by time: timers may be early by a turn of the loop."""
 
 
 class LoadModel(Protocol):
@@ -39,6 +45,7 @@ class LoadModel(Protocol):
     def run(self, user: Any) -> None: ...
     def release(self, user: Any) -> None: ...
     def on_spawned(self) -> None: ...
+    def on_time_over(self) -> None: ...
     def on_ending(self) -> None: ...
     def on_stopped(self) -> None: ...
     def second(self, second: int) -> dict[str, int] | None: ...
@@ -85,9 +92,23 @@ def read_load(environment: Environment) -> Load:
     return load
 
 
+def read_form(environment: Environment, options: argparse.Namespace) -> None:
+    """Would a test with these options, which the web UI asks for, make sense? Raises NotReady where it would not."""
+    asked: Any = argparse.Namespace(**vars(environment) | {"parsed_options": options})
+    load = read_load(asked)
+    runner = environment.runner
+    if runner is None:
+        return
+    if load.schedule is not None:
+        _check_enough(load, load.max_in_flight, len(_workers(environment)))
+    running = runner.state in (STATE_SPAWNING, STATE_RUNNING)
+    if shares_are_fixed(environment) or (running and load.counted_in != "users"):
+        raise NotReady("A test is running: stop it first. Only a closed one without a budget can change its users.")
+
+
 _RATES = ("arrival_rate", "arrival_steps", "arrival_rates")
-_OPEN = ("max_in_flight", "max_lateness")
-_OPTIONS = (*_RATES, *_OPEN, "arrival_process", "requests")
+_OPEN = ("max_in_flight", "max_lateness", "arrival_process")
+_OPTIONS = (*_RATES, *_OPEN, "requests")
 
 
 def _schedule(given: dict[str, Any], seed: int) -> Schedule | None:
@@ -97,7 +118,7 @@ def _schedule(given: dict[str, Any], seed: int) -> Schedule | None:
     if not rates:
         return None
     text = str(given[rates[0]])
-    process = given.get("arrival_process", "constant")
+    process = given.get("arrival_process", PROCESSES[0])
     if rates[0] == "arrival_rate":
         return Schedule(steady(read_rate(text)), process, seed)
     pieces = read_steps(text) if rates[0] == "arrival_steps" else _read_file(Path(text))
@@ -115,7 +136,7 @@ def _read_file(path: Path) -> tuple[Piece, ...]:
 
 def _check_together(load: Load, given: dict[str, Any], environment: Environment) -> None:
     if load.schedule is None:
-        lonely = [name for name in _OPEN if name in given]
+        lonely = [name for name in _OPEN if given.get(name, PROCESSES[0]) != PROCESSES[0]]
         if lonely:
             raise NotReady(f"{_flag(lonely[0])} belongs to the open model: give a rate too, --arrival-rate for one.")
     elif load.requests is not None:
@@ -143,7 +164,8 @@ def check_load(environment: Environment) -> None:
         )
     if load.schedule is not None:  # only so that Locust shows it: _use_slots() is what counts
         vars(environment.parsed_options).update(num_users=load.max_in_flight, spawn_rate=load.max_in_flight)
-    if isinstance(environment.runner, MasterRunner) and option(environment, "headless"):
+    shaped = environment.shape_class is not None  # how many users it asks for is known at the start
+    if isinstance(environment.runner, MasterRunner) and option(environment, "headless") and not shaped:
         _check_enough(load, option(environment, "num_users") or 1, option(environment, "expect_workers", 1))
 
 
@@ -153,9 +175,16 @@ class _State:
 
     completion: Completion
     model: LoadModel = dataclasses.field(default_factory=ClosedModel)
+    started_s: float = math.inf
+    """When the process that has Locust's timer was told to start the test; on time.monotonic()."""
 
 
 _ATTRIBUTE = "stackswarm_load"
+_TIME_OVER = "stackswarm_time_over"
+_NO_PLAN = {"counted_in": "users"}
+
+log = logging.getLogger(__name__)
+locust_log = logging.getLogger("locust.runners")
 _PLAN = "stackswarm_plan"
 
 
@@ -179,7 +208,9 @@ def begin_load(environment: Environment, unix_s: Any) -> LoadModel:
         vars(environment.parsed_options)[_PLAN] = _make_plan(environment)
     plan = _plan(environment)
     state.completion.begin(plan["test"], plan["workers"], plan["ends_by_itself"], plan["counted_in"])
-    if not isinstance(environment.runner, MasterRunner):
+    if isinstance(environment.runner, MasterRunner):
+        _keep_places(environment.runner, plan)
+    else:
         state.model = _make_model(plan, *place_of(environment), state.completion, unix_s)
         if isinstance(state.model, OpenModel):
             state.model.attach(environment.events.request)
@@ -244,20 +275,68 @@ def _workers(environment: Environment) -> list[str]:
     return sorted((client.id for client in clients), key=runner.get_worker_index)
 
 
+def shares_are_fixed(environment: Environment) -> bool:
+    """A test runs whose work was divided among its processes when it began: arrivals, or a budget."""
+    runner = environment.runner
+    running = runner is not None and runner.state in (STATE_SPAWNING, STATE_RUNNING)
+    return running and option(environment, _PLAN, _NO_PLAN)["counted_in"] != "users"
+
+
+def _keep_places(runner: MasterRunner, plan: dict[str, Any]) -> None:
+    """Locust gives users to a worker that comes later, and takes them from the others: whoever has no share of the work
+    would hold places that the others then lack. The same after a worker was silent for a while."""
+    if plan["counted_in"] != "users":
+        dispatcher: Any = runner._users_dispatcher
+        dispatcher.add_worker = dispatcher.remove_worker = lambda *_, **__: None
+
+
+def _on_worker_connect(environment: Environment, client_id: str) -> None:
+    if shares_are_fixed(environment) and client_id not in _plan(environment)["workers"]:
+        log.warning("Worker %s came after the test had begun: it has no share of it, and does nothing.", client_id)
+
+
 def _use_slots(environment: Environment, runner: LocalRunner | MasterRunner) -> None:
-    """In the open model a test starts with all users at once, as many as may be in flight, whatever a form says."""
+    """In the open model a test starts with all users at once, as many as may be in flight, whatever a form says.
+
+    Their number does not change as long as it runs. Locust's warning of a high spawn rate is for those who chose one.
+    """
     original = runner.start
+    state: _State = getattr(environment, _ATTRIBUTE)
 
     def start(user_count: int, spawn_rate: float, *arguments: Any, **named: Any) -> None:
+        if shares_are_fixed(environment) and (_plan(environment)["schedule"] or user_count == runner.target_user_count):
+            return
+        if runner.state not in (STATE_SPAWNING, STATE_RUNNING):
+            state.started_s = time.monotonic()
         try:
             load = read_load(environment)
         except NotReady:  # refused at the start of the test, in words
             load = None
-        if load is not None and load.schedule is not None:
-            user_count = spawn_rate = load.max_in_flight
-        original(user_count, spawn_rate, *arguments, **named)
+        if load is None or load.schedule is None:
+            original(user_count, spawn_rate, *arguments, **named)
+            return
+        locust_log.addFilter(_other_than_spawn_rate)
+        try:
+            original(load.max_in_flight, load.max_in_flight, *arguments, **named)
+        finally:
+            locust_log.removeFilter(_other_than_spawn_rate)
 
     setattr(runner, "start", start)  # noqa: B010 (a method replaced on one object)
+
+
+def _other_than_spawn_rate(record: logging.LogRecord) -> bool:
+    return "spawn rate is very high" not in str(record.msg)
+
+
+def _on_test_stopping(environment: Environment, state: _State) -> None:
+    """Only the process with Locust's timer knows whether that has stopped the test. Workers are told before they are
+    stopped: where their start was late they are still in the middle of the schedule."""
+    runner, run_time_s = environment.runner, option(environment, "run_time")
+    if run_time_s and time.monotonic() - state.started_s > float(run_time_s) - STOP_TOLERANCE_S:
+        state.model.on_time_over()
+        if isinstance(runner, MasterRunner):
+            runner.send_message(_TIME_OVER)
+    state.model.on_ending()
 
 
 @events.init.add_listener
@@ -266,7 +345,10 @@ def _attach(environment: Environment, **_: Any) -> None:
     setattr(environment, _ATTRIBUTE, state)
     if isinstance(environment.runner, (LocalRunner, MasterRunner)):
         _use_slots(environment, environment.runner)
+    environment.events.worker_connect.add_listener(lambda client_id, **_: _on_worker_connect(environment, client_id))
     environment.events.spawning_complete.add_listener(lambda **_: state.model.on_spawned())
-    environment.events.test_stopping.add_listener(lambda **_: state.model.on_ending())
+    if isinstance(environment.runner, WorkerRunner):
+        environment.runner.register_message(_TIME_OVER, lambda **_: state.model.on_time_over())
+    environment.events.test_stopping.add_listener(lambda **_: _on_test_stopping(environment, state))
     environment.events.test_stop.add_listener(lambda **_: state.model.on_stopped())
     environment.events.test_stop.add_listener(lambda **_: state.completion.end())

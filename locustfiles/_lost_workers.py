@@ -43,7 +43,7 @@ class LostWorkers:
         self._of = ""
         self._lost: dict[str, dict[str, Any]] = {}
         self._watching: Any = None
-        self._ended: dict[str, float] | None = None
+        self._ended: tuple[dict[str, float], dict[str, dict[str, Any]]] = {}, {}
         self._listens = False
 
     def begin(self, workers: list[str], of: str) -> None:
@@ -84,7 +84,7 @@ class LostWorkers:
 
     def _find(self, worker: str) -> None:
         """It was only silent: too busy, or frozen. It went on with its part."""
-        if self._lost.pop(worker, None) is not None:
+        if self._of != "requests" and self._lost.pop(worker, None) is not None:
             log.warning("Worker %s is back.", worker)
             if not self._lost:
                 self._environment.process_exit_code = None
@@ -100,24 +100,21 @@ class LostWorkers:
         if self._watching is not None and self._watching is not gevent.getcurrent():
             self._watching.kill(block=False)
         self._watching = None
-        self._ended = self._workers
-        self._record(list(self._lost))
+        self._ended = self._workers, self._lost
 
     def _on_test_stop(self, runner: MasterRunner) -> None:
-        """Those who died in the last seconds are known now: the master has waited for their reports in vain."""
-        if self._workers is not self._ended:
-            return  # the web UI has started the next test meanwhile
-        missing = [client.id for client in runner.clients.all if client.state == STATE_MISSING]
-        late = [worker for worker in missing if worker in self._workers and worker not in self._lost]
-        for worker in late:
-            self._lose(runner, worker)
-        self._record(late)
-
-    def _record(self, workers: list[str]) -> None:
+        """The master has waited for all reports: who died in the last seconds is known now, and who is back."""
+        workers, lost = self._ended
+        if workers is self._workers:  # else the web UI has started the next test meanwhile
+            for client in [client for client in runner.clients.all if client.id in workers]:
+                if client.state != STATE_MISSING:
+                    self._find(client.id)
+                elif client.id not in lost:
+                    self._lose(runner, client.id)
         folder = option(self._environment, "response_times")
-        if workers and folder:
+        if lost and folder:
             with (Path(folder) / FILE).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(self._lost[worker]) + "\n" for worker in workers)
+                file.writelines(json.dumps(row) + "\n" for row in lost.values())
 
 
 _LOST = "Worker %s (%s) was lost, and with it %.3g %% of the %s: %s. The load is not what was asked for."

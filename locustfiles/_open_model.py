@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,9 +32,9 @@ from locust.exception import StopUser
 START_DELAY_S = 0.1
 """From the last user's start to the first arrival: users begin by themselves in the meantime."""
 
-STOP_TOLERANCE_S = 1.0
-"""A test that is stopped this close to its --run-time is over by time: the run time counts from the start of Locust's
-timer, arrivals from when all users are there, and as many are meant to arrive as rate and run time say."""
+AT_ONCE = 4000
+"""Most arrivals that are dropped or counted between two turns of the event loop: some ms. With a million a second it
+would never turn."""
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +71,9 @@ class OpenModel:
         self._unix_s = unix_s
         self._length_s = length_s
         self._finish: Any = None
-        self._begun_s = time.monotonic()
         self._origin_s = math.inf
         self._end_s = math.inf
-        self._ending = self._stopped = False
+        self._ending = self._stopped = self._time_over = False
         self._free: dict[Any, Waiter] = {}
         self._alarm = Alarm(self._on_alarm)
         self._service = _ServiceTimes()
@@ -91,16 +91,21 @@ class OpenModel:
             self._settle()
             self._arm()
 
+    def on_time_over(self) -> None:
+        """The test is about to be stopped because its run time is over. That counts from the start of Locust's timer,
+        arrivals from when all users are there: as many arrive nevertheless as rate and run time say."""
+        self._time_over = True
+
     def on_ending(self) -> None:
         """No arrivals any more but those that were meant to start before now, or before the run time is over."""
         now_s = time.monotonic()
         self._ending = True
         if self._finish is not None and self._finish is not gevent.getcurrent():
             self._finish.kill(block=False)
-        if now_s - self._begun_s < self._run_time_s - STOP_TOLERANCE_S or self._run_time_s == math.inf:
+        if not self._time_over or self._origin_s == math.inf:
             self._end_s = now_s - self._origin_s
         self._cut()
-        self._count_offered(min(now_s - self._origin_s, self._end_s))
+        self._catch_up(min(now_s - self._origin_s, self._end_s))
         waiting = self.counts.waiting
         if waiting > len(self._free):
             log.warning(
@@ -115,17 +120,21 @@ class OpenModel:
         self._stopped = True
         self._alarm.close()
         self._service.detach()
-        self._end_s = min(self._end_s, time.monotonic() - self._origin_s)
-        self._count_offered(self._end_s)
-        self._cut()
-        while self._next is not None:
-            self.counts.add(int(self._unix_s()), "unstarted")
-            self._take()
+        now_s = time.monotonic()
+        self._origin_s = min(self._origin_s, now_s)  # the users may never have been there
+        self._end_s = self._run_time_s if self._time_over else min(self._end_s, now_s - self._origin_s)
+        self._catch_up(self._end_s)
+        self._next = None
+        if self.counts.waiting:
+            log.warning("%d arrivals were never started: --stop-timeout ended the wait.", self.counts.waiting)
+            self.counts.add(int(self._unix_s()), "unstarted", self.counts.waiting)
         log.info("Arrivals: %s", ", ".join(f"{count} {name}" for name, count in self.counts.summary().items()))
+        if unanswered := self.counts.totals["unanswered"]:
+            log.warning(_UNANSWERED, unanswered)
 
     def second(self, second: int) -> dict[str, int] | None:
         """Counts of the Unix second that is over."""
-        self._count_offered(min(self._end_s, second + 1 - self._origin_unix_s()))
+        self._catch_up(min(self._end_s, second + 1 - self._origin_unix_s()))
         return self.counts.take(second)
 
     def summary(self) -> dict[str, Any]:
@@ -154,7 +163,7 @@ class OpenModel:
                 user.make_request_safely()
             answered = True
         finally:
-            self.counts.end(answered)
+            self.counts.end(int(self._unix_s()), answered)
             self._settle()
 
     def _wait_for_arrival(self, user: Any) -> float | None:
@@ -184,18 +193,29 @@ class OpenModel:
             self._alarm.set(self._origin_s + self._next)
 
     def _take_due(self) -> float | None:
-        """The next arrival's intended start, if that is over; it is then being started. Drops what is too late."""
-        while self._next is not None:
-            lateness_s = time.monotonic() - self._origin_s - self._next
-            if lateness_s < 0:
-                return None
-            start_s = self._take()
-            second = int(self._unix_s())
-            if lateness_s <= self._max_lateness_s:
-                self.counts.start(second, lateness_s, all_busy=not self._free)
-                return start_s
-            self.counts.add(second, "dropped")
-        return None
+        """The next arrival's intended start, if that is over; it is then being started. Drops what is too late.
+
+        Where it drops many it gives up early: the alarm rings at once then.
+        """
+        if self._max_lateness_s < math.inf:
+            self._drop(time.monotonic() - self._origin_s - self._max_lateness_s)
+        if self._next is None:
+            return None
+        lateness_s = time.monotonic() - self._origin_s - self._next
+        if not 0 <= lateness_s <= self._max_lateness_s:
+            return None
+        self.counts.start(int(self._unix_s()), lateness_s, all_busy=not self._free)
+        return self._take()
+
+    def _drop(self, before_s: float) -> None:
+        """Drop the arrivals of before this moment, as many as there is time for."""
+        dropped, last_s = 0, 0.0
+        while self._next is not None and self._next < before_s and dropped < AT_ONCE:
+            dropped, last_s, self._next = dropped + 1, self._next, next(self._handed_out, None)
+            self._cut()
+        if dropped:
+            self._count_offered(last_s)
+            self.counts.add(int(self._unix_s()), "dropped", dropped)
 
     def _take(self) -> float | None:
         taken, self._next = self._next, next(self._handed_out, None)
@@ -208,11 +228,22 @@ class OpenModel:
         if self._next is not None and self._next > self._end_s:
             self._next = None
 
-    def _count_offered(self, until_s: float) -> None:
+    def _catch_up(self, until_s: float) -> None:
+        while not self._count_offered(until_s):
+            gevent.sleep(0)
+
+    def _count_offered(self, until_s: float) -> bool:
+        """True where all are counted."""
         origin = self._origin_unix_s()
-        while self._next_offered is not None and self._next_offered <= until_s:
-            self.counts.add(int(origin + self._next_offered), "offered")
+        seconds: Counter[int] = Counter()
+        for _ in range(AT_ONCE):
+            if self._next_offered is None or self._next_offered > until_s:
+                break
+            seconds[int(origin + self._next_offered)] += 1
             self._next_offered = next(self._offered, None)
+        for second, count in seconds.items():
+            self.counts.add(second, "offered", count)
+        return self._next_offered is None or self._next_offered > until_s
 
     def _origin_unix_s(self) -> float:
         return self._unix_s() - time.monotonic() + self._origin_s
@@ -301,3 +332,6 @@ def _request_start(event: dict[str, Any], begun_s: float) -> float:
     now_s = time.monotonic()
     started_s = now_s - (time.time() - started_unix_s)
     return started_s if begun_s <= started_s <= now_s else begun_s
+
+
+_UNANSWERED = "%d requests had no answer when --stop-timeout was over. They are in no table, and were the slowest."

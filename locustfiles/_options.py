@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,9 @@ from _arrivals import PROCESSES, read_rate, read_steps
 from locust import User, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
+
+_NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""What float() takes, less signs, underscores, "nan" and "inf"."""
 
 
 def option(environment: Environment, name: str, default: Any = None) -> Any:
@@ -31,18 +35,15 @@ def think_time(user: User) -> float:
 
 def seconds(text: str) -> float:
     """Parse a number of seconds, "0.5"; raises argparse's error for anything that is not a finite number from 0 up."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not math.isfinite(value) or value < 0:
+    value = float(text) if _NUMBER.fullmatch(text) else math.inf
+    if math.isinf(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, such as 0 or 0.5")
     return value
 
 
 def whole_number(text: str) -> int:
     """A whole number from 1 up; raises ValueError for anything else."""
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15 and int(text) >= 1):
         raise ValueError(f"{text!r} is not a whole number from 1 up")
     return int(text)
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import _web_form  # noqa: F401 (its form starts the load)
 import gevent
 from _errors import HostUnknown, NotReady
 from _load_models import begin_load, check_load
@@ -93,8 +95,20 @@ class Gate:
         except NotReady as error:
             self._exit(str(error))
         if isinstance(runner, MasterRunner) and self._starts_by_itself():
-            expected = option(self._environment, "expect_workers", 1)
-            self._wait(lambda: len(self._answers) >= expected or self._refused, WORKERS_TIMEOUT_S)
+            self._wait_for_workers(runner)
+
+    def _wait_for_workers(self, runner: MasterRunner) -> None:
+        """Locust itself would wait for ever, for one that has died too."""
+        expected = option(self._environment, "expect_workers", 1)
+        limit_s = option(self._environment, "expect_workers_max_wait") or WORKERS_TIMEOUT_S
+        vars(self._environment.parsed_options)["expect_workers_max_wait"] = math.ceil(limit_s)
+
+        def prepared() -> int:
+            return len({client.id for client in runner.clients.ready} & self._answers)
+
+        self._wait(lambda: prepared() >= expected or self._refused, limit_s)
+        if prepared() < expected and not self._refused:
+            self._exit(_TOO_FEW.format(prepared(), expected, limit_s))
 
     def _starts_by_itself(self) -> bool:
         return bool(option(self._environment, "headless") or option(self._environment, "autostart"))
@@ -190,6 +204,7 @@ class Gate:
                 gevent.sleep(0.05)
 
 
+_TOO_FEW = "{} of {} workers were there and prepared after {:g} s. --expect-workers-max-wait says how long to wait."
 _PREPARED = "stackswarm_prepared"
 _NOT_READY = "stackswarm_not_ready"
 

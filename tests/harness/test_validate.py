@@ -39,6 +39,10 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
         (11, "load.requests: belongs to the closed workload model, and this one is open"),
         (11, "load.requests: name either it or timing.steady_state, never both"),
     ],
+    "wrong_numbers": [
+        (7, "load.arrival_rate_rps: Input should be a valid number"),
+        (8, "load.max_in_flight: 0 is below 1"),
+    ],
     "wrong_schedules": [
         (5, "load.arrival_steps: name either it or load.arrival_rate_rps, never both"),
         (9, "load.arrival_rates: name either it or load.arrival_rate_rps, never both"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import pytest
 import scipy.stats
@@ -88,10 +89,38 @@ def test_rate_file() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "10", "10:", "10:30x", "10:30s,", "a:3", "10..:3s", "-1:3s", "5:0s", "0:5s"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "10:", "10:30x", "10:30s,", "a:3", "10..:3s", "-1:3s", "5:0s", "0:5s", "1_0:3s", "٣:3s"]
+)
 def test_bad_steps_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"such as|above 0|needs some time"):
         read_steps(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{'9' * 400}:1s", "inf arrivals a second are not between"),
+        (f"1:{'9' * 400}s", "more than 1000 days"),
+        (f"1:{'9' * 307}h", "more than 1000 days"),
+        (f"0:{'9' * 400}s,1:1s", "more than 1000 days"),
+        (f"0.{'0' * 310}1:1s", "are not between"),
+        (f"1:1s,0..0.{'0' * 330}:1s,1..0.{'0' * 312}3:1s", "are not between"),
+        (f"1:0.{'0' * 400}1s", "needs some time"),
+        ("1000000:2h", "more than 1e+09 arrivals"),
+        (",".join(["1000000:15m"] * 2), "more than 1e+09 arrivals"),
+    ],
+)
+def test_numbers_beyond_all_measure_are_refused(text: str, said: str) -> None:
+    """Each ran for ever at full CPU, or would have."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_steps(text)
+
+
+@pytest.mark.parametrize("row", [f"1,{'9' * 400}", f"{'9' * 400},1", "3600,1000000"])
+def test_so_they_are_in_files(row: str) -> None:
+    with pytest.raises(ValueError, match=r"are not between|1000 days|1e\+09 arrivals"):
+        read_rate_file(["seconds,rate_rps", row])
 
 
 @pytest.mark.parametrize("text", ["", "30,10", "seconds,rate_rps\n30", "seconds,rate_rps\n3,-1", "seconds,rate_rps"])
@@ -100,7 +129,12 @@ def test_bad_rate_files_are_refused(text: str) -> None:
         read_rate_file(text.splitlines())
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "many", ""])
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "many", "", "1_0", "٣", "1e400", "1e-400", "2e6", "1e-7"])
 def test_bad_rates_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r"is not a number of arrivals a second above 0|are not between 1e-06 and"):
         read_rate(text)
+
+
+@pytest.mark.parametrize("text", ["1e3", "1000", "1000.", "1e+03", " 1000 "])
+def test_rates_as_programs_write_them(text: str) -> None:
+    assert read_rate(text) == 1000

@@ -61,10 +61,11 @@ class Shape(LoadTestShape):
 """
 
 
-def test_a_shape_may_change_the_users_meanwhile(locust: Locust, tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")])
+def test_a_shape_may_change_the_users_meanwhile(locust: Locust, tmp_path: Path, processes: tuple[str, ...]) -> None:
     (tmp_path / "shape.py").write_text(SHAPE)
     with timed_server(tmp_path, "--service", "fixed:0.02") as server:
-        run = locust.run(tmp_path / "shape.py", "--requests", "500", "-H", server.url, **OS_VARIABLES)
+        run = locust.run(tmp_path / "shape.py", "--requests", "500", *processes, "-H", server.url, **OS_VARIABLES)
     assert run.exit_code == 0, run.output
     assert run.csv_counts == (500, 0)
     assert len(server.log()) == 500

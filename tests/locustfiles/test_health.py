@@ -80,14 +80,16 @@ def test_arrival_counts() -> None:
     counts.add(5, "offered", 3)
     counts.start(5, LATE_S / 2, all_busy=True)
     counts.start(6, LATE_S * 2, all_busy=True)
-    counts.end(answered=True)
+    counts.end(6, answered=True)
     counts.start(7, LATE_S * 2, all_busy=False)
     assert counts.take(6) == {
-        "offered": 3, "started": 2, "late": 1, "late_all_busy": 1, "dropped": 0, "unstarted": 0, "in_flight_max": 2,
+        "offered": 3, "started": 2, "late": 1, "late_all_busy": 1, "dropped": 0, "unstarted": 0, "unanswered": 0,
+        "in_flight_max": 2,
     }  # fmt: skip
-    counts.end(answered=False)
-    counts.end(answered=True)
-    assert counts.take(7)["late"] == 1
+    counts.end(7, answered=False)
+    counts.end(7, answered=True)
+    seventh = counts.take(7)
+    assert (seventh["late"], seventh["unanswered"]) == (1, 1)
     assert counts.take(8)["in_flight_max"] == 0
     assert counts.summary()["answered"] == 2
     assert counts.summary()["late_all_busy"] == 1

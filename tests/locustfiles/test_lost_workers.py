@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -20,7 +21,7 @@ import pytest
 
 from tests.timed_server import TimedServer, timed_server
 
-from .conftest import OS_VARIABLES, RECORDED, Locust, Run, free_port, wait_until
+from .conftest import OS_VARIABLES, RECORDED, Locust, Run, free_port, read_csv, wait_until
 from .test_workloads import processes_in
 
 AUTH = "keystone_auth.py"
@@ -32,10 +33,8 @@ def output(folder: Path) -> str:
 
 
 def begin(locust: Locust, server: TimedServer, *arguments: str) -> subprocess.Popen[bytes]:
-    port = str(free_port())
-    ports = ("--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port)
-    more = (*RECORDED, *arguments, "--processes", "2", *ports, "-H", server.url)
-    process = locust.start(AUTH, *more, **OS_VARIABLES)
+    """Nobody gives a port, and all at once do not meet."""
+    process = locust.start(AUTH, *RECORDED, *arguments, "--processes", "2", "-H", server.url, **OS_VARIABLES)
     wait_until(lambda: all(spawned(locust.folder, name) for name in ("worker-0", "worker-1")))
     return process
 
@@ -74,7 +73,7 @@ def interrupt_endless_arrivals_that_lost_one(locust: Locust, server: TimedServer
 
 def lose_users_in_the_last_second(locust: Locust, server: TimedServer) -> Run:
     """Five users on two workers."""
-    process = begin(locust, server, "-u", "5", "-r", "5", "-t", "4s")
+    process = begin(locust, server, "-u", "5", "-r", "5", "-t", "6s")
     time.sleep(2)
     worker(locust.folder, "worker-0").kill()
     return locust.finish(process)
@@ -89,16 +88,96 @@ def freeze_one_for_a_while(locust: Locust, server: TimedServer) -> Run:
     return locust.finish(process)
 
 
+def freeze_one_until_after_the_end(locust: Locust, server: TimedServer) -> Run:
+    process = begin(locust, server, *ARRIVALS, "-t", "8s")
+    frozen = worker(locust.folder, "worker-1")
+    time.sleep(1)
+    frozen.suspend()
+    wait_until(lambda: "worker-0" in done(locust.folder))
+    frozen.resume()
+    return locust.finish(process)
+
+
+def freeze_one_for_good(locust: Locust, server: TimedServer) -> Run:
+    process = begin(locust, server, *ARRIVALS, "-t", "4s")
+    worker(locust.folder, "worker-1").suspend()
+    return locust.finish(process)
+
+
+def done(folder: Path) -> list[str]:
+    records = [json.loads(path.read_text()) for path in (folder / "response_times").glob("*.json")]
+    return [record["process"] for record in records if record["test_stop_unix_s"] is not None]
+
+
+def kill_the_command(locust: Locust, server: TimedServer) -> Run:
+    process = begin(locust, server, *ARRIVALS)
+    process.kill()
+    wait_until(lambda: len(done(locust.folder)) == 2, timeout_s=15)
+    wait_until(lambda: not processes_in(locust.folder))
+    return locust.finish(process)
+
+
+def join(locust: Locust, server: TimedServer, *arguments: str) -> Run:
+    """A second worker joins a running test."""
+    port = str(free_port())
+    ports = ("--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port)
+    more = (*RECORDED, *arguments, "--processes", "1", *ports, "-H", server.url)
+    process = locust.start(AUTH, *more, **OS_VARIABLES)
+    wait_until(lambda: re.search("All users spawned|Spawning is complete", output(locust.folder)) is not None)
+    late = start_worker(locust, port)
+    run = locust.finish(process)
+    assert late.wait(20) == 0
+    return run
+
+
+def start_worker(locust: Locust, port: str) -> subprocess.Popen[bytes]:
+    """In the folder of the test, but with an output of its own."""
+    folder, locust.folder = locust.folder, locust.folder / "worker"
+    locust.folder.mkdir(exist_ok=True)
+    worker = locust.start(AUTH, "--worker", "--master-port", port, **OS_VARIABLES)
+    locust.folder = folder
+    return worker
+
+
+def join_arrivals(locust: Locust, server: TimedServer) -> Run:
+    """None of the places may go to the newcomer."""
+    return join(locust, server, *ARRIVALS, "--max-in-flight", "6", "-t", "8s")
+
+
+def join_users(locust: Locust, server: TimedServer) -> Run:
+    return join(locust, server, "-u", "4", "-r", "4", "-t", "8s", "--response-times", str(locust.folder / "times"))
+
+
+def lose_one_before_the_start(locust: Locust, server: TimedServer) -> Run:
+    port = str(free_port())
+    ports = ("--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2")
+    more = (*RECORDED, *ports, "--expect-workers-max-wait", "14", "-u", "2", "-H", server.url)
+    process = locust.start(AUTH, *more, **OS_VARIABLES)
+    dead = start_worker(locust, port)
+    wait_until(lambda: "1 workers connected" in output(locust.folder))
+    time.sleep(1)  # it says that it is prepared
+    dead.kill()
+    wait_until(lambda: "state to missing" in output(locust.folder))
+    start_worker(locust, port)
+    return locust.finish(process)
+
+
 def lose_nobody(locust: Locust, server: TimedServer) -> Run:
     return locust.finish(begin(locust, server, "--arrival-steps", "20:1s,0:1s"))
 
 
-SCENARIOS: tuple[Callable[[Locust, TimedServer], Run], ...] = (
+SCENARIOS: tuple[Callable[[Locust, TimedServer], Run], ...] = (  # the longest first
+    freeze_one_for_good,
+    lose_one_before_the_start,
+    freeze_one_until_after_the_end,
     lose_one_of_a_budget,
     lose_one_then_the_other_of_endless_arrivals,
     interrupt_endless_arrivals_that_lost_one,
     lose_users_in_the_last_second,
     freeze_one_for_a_while,
+    kill_the_command,
+    join_arrivals,
+    join_users,
     lose_nobody,
 )
 
@@ -115,11 +194,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
         finally:
             locust.stop_all()
 
-    with ThreadPoolExecutor(len(SCENARIOS)) as threads:
+    with ThreadPoolExecutor(6) as threads:
         done = dict(zip((s.__name__ for s in SCENARIOS), threads.map(run, SCENARIOS), strict=True))
     yield done
     for one in done.values():
-        assert not processes_in(one.folder)
+        assert not processes_in(one.folder) + processes_in(one.folder / "worker")
 
 
 def lost(run: Run) -> list[dict[str, Any]]:
@@ -176,6 +255,55 @@ def test_a_worker_that_was_frozen_and_is_back_is_not_lost(runs: dict[str, Run]) 
     assert "was lost" in run.output and "is back" in run.output
     assert run.exit_code == 0, run.output
     assert lost(run) == []
+
+
+def test_a_worker_that_is_back_after_the_end_is_waited_for(runs: dict[str, Run]) -> None:
+    run = runs["freeze_one_until_after_the_end"]
+    assert "was lost" in run.output and "is back" in run.output
+    assert run.exit_code == 0, run.output
+    assert lost(run) == []
+    assert run.arrivals["offered"] == run.arrivals["answered"] == run.csv_counts[0] == 8 * 80
+    assert run.recorded_by("response") == 8 * 80
+
+
+def test_a_worker_that_never_comes_back_is_left(runs: dict[str, Run]) -> None:
+    run = runs["freeze_one_for_good"]
+    assert run.exit_code == 2, run.output
+    assert [row["process"] for row in lost(run)] == ["worker-1"]
+
+
+def test_workers_end_with_their_command(runs: dict[str, Run]) -> None:
+    run = runs["kill_the_command"]
+    assert run.output.count("The command that started this worker is gone") == 2
+    assert run.arrivals["offered"] > 0
+
+
+def test_who_comes_late_takes_no_places(runs: dict[str, Run]) -> None:
+    run = runs["join_arrivals"]
+    assert run.exit_code == 0, run.output
+    assert run.output.count("came after the test had begun: it has no share of it") == 1
+    assert [record["process"] for record in run.processes] == ["worker-0"]
+    assert run.arrivals["offered"] == run.arrivals["answered"] == run.csv_counts[0] == 8 * 80
+    assert run.output.count("Sending spawn jobs") == 1
+
+
+def test_who_comes_late_in_the_closed_model_is_recorded(runs: dict[str, Run]) -> None:
+    run = runs["join_users"]
+    assert run.exit_code == 0, run.output
+    assert [record["process"] for record in read_records(run)] == ["worker-0", "worker-1"]
+    rows = [row for path in (run.folder / "times").glob("*.csv") for row in read_csv(path)]
+    assert sum(int(row["count"]) for row in rows) == run.csv_counts[0]
+
+
+def read_records(run: Run) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((run.folder / "times").glob("*.json"))]
+
+
+def test_nobody_waits_for_a_worker_that_died_before_the_start(runs: dict[str, Run]) -> None:
+    run = runs["lose_one_before_the_start"]
+    assert run.exit_code == 2, run.output
+    assert "error: 1 of 2 workers were there and prepared after 14 s. --expect-workers-max-wait" in run.output
+    assert "Traceback" not in run.output
 
 
 def test_nobody_lost_leaves_no_file_and_the_last_step_has_its_time(runs: dict[str, Run]) -> None:

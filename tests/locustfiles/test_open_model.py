@@ -9,12 +9,13 @@ import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.timed_server import timed_server
 
-from .conftest import OS_VARIABLES, RECORDED, Locust, Run, read_csv, wait_until
+from .conftest import OS_VARIABLES, RECORDED, Locust, Run, free_port, read_csv, wait_until
 from .test_workloads import WebUi, processes_in
 
 AUTH = "keystone_auth.py"
@@ -58,6 +59,7 @@ def test_a_stall_is_seen_by_everyone_who_arrives_meanwhile(locust: Locust, tmp_p
     logs = {name: server.log() for name, server in servers.items()}
     for name, run in runs.items():
         assert run.exit_code == 0, run.output
+        assert "spawn rate is very high" not in run.output  # nobody has chosen one
         arrivals = run.arrivals
         assert arrivals["offered"] == 12 * RATE
         assert arrivals["started"] + arrivals["dropped"] == arrivals["offered"]
@@ -145,8 +147,82 @@ def test_overload_counts_what_never_started(locust: Locust, tmp_path: Path) -> N
     assert f"Arrivals: 200 offered, {arrivals['started']} started" in run.output
     assert "arrivals still wait for a user" in run.output
     assert arrivals["offered"] == arrivals["started"] + arrivals["unstarted"]
-    assert arrivals["started"] - 2 <= arrivals["answered"] == run.csv_counts[0]
+    assert arrivals["started"] == arrivals["answered"] + arrivals["unanswered"]
+    assert arrivals["answered"] == run.csv_counts[0]
     assert arrivals["answered"] <= len(server.log()) <= arrivals["started"]
+
+
+def test_what_was_never_answered_is_counted(locust: Locust, tmp_path: Path) -> None:
+    """Ten places; from the second second on the server is silent until long after the end."""
+    with timed_server(tmp_path, "--service", "fixed:0.005", "--stall", "1:30") as server:
+        arguments = ("--arrival-rate", "40", "--max-in-flight", "10", "-t", "2s", "-s", "1")
+        run = finished(locust, tmp_path / "run", started(locust, tmp_path / "run", server.url, *arguments))
+    arrivals = run.arrivals
+    assert run.exit_code == 0, run.output
+    assert (arrivals["offered"], arrivals["unanswered"]) == (80, 10)
+    assert arrivals["answered"] + arrivals["unstarted"] + arrivals["unanswered"] == 80
+    assert arrivals["answered"] == run.csv_counts[0] == pytest.approx(40, abs=1)
+    assert "10 requests had no answer when --stop-timeout was over" in run.output
+    assert sum(line["arrivals"]["unanswered"] for line in run.health[0]) == 10
+
+
+def test_more_arrivals_than_can_be_counted_end_in_time(locust: Locust, tmp_path: Path) -> None:
+    """Dropping them never let the event loop turn: neither the run time nor SIGTERM ended it."""
+    with timed_server(tmp_path, "--service", "fixed:0.005") as server:
+        arguments = ("--arrival-rate", "400000", "--max-lateness", "0.01", "--max-in-flight", "5", "-t", "1s")
+        run = finished(locust, tmp_path / "run", started(locust, tmp_path / "run", server.url, *arguments))
+    arrivals = run.arrivals
+    assert run.exit_code == 0, run.output
+    assert arrivals["offered"] == arrivals["dropped"] + arrivals["answered"] == 400_000
+    assert arrivals["answered"] == len(server.log()) == run.csv_counts[0]
+
+
+SLOW_WORKERS = """
+import gevent
+from keystone_auth import KeystoneAuth
+from locust import events
+from locust.runners import WorkerRunner
+
+@events.init.add_listener
+def on_init(environment, **_):
+    if isinstance(environment.runner, WorkerRunner):
+        environment.events.test_start.add_listener(lambda **_: gevent.sleep(1.6))
+"""
+
+
+def test_slow_workers_do_not_shorten_the_schedule(locust: Locust, tmp_path: Path) -> None:
+    """The master's timer begins long before the workers do; where they may not go on it is said what was cut."""
+    (tmp_path / "slow.py").write_text(SLOW_WORKERS)
+    processes, runs = {}, {}
+    with timed_server(tmp_path, "--service", "fixed:0.005") as server:
+        for name, stop_timeout in (("whole", "65"), ("cut", "1")):
+            locust.folder = tmp_path / name
+            locust.folder.mkdir()
+            port = str(free_port())
+            arguments = (
+                "--arrival-rate",
+                "40",
+                "--max-in-flight",
+                "10",
+                "-t",
+                "3s",
+                "-s",
+                stop_timeout,
+                "-H",
+                server.url,
+            )
+            ports = ("--processes", "2", "--master-bind-port", port, "--master-port", port)
+            processes[name] = locust.start(tmp_path / "slow.py", *RECORDED, *arguments, *ports, **OS_VARIABLES)
+        for name, process in processes.items():
+            runs[name] = finished(locust, tmp_path / name, process)
+    for run in runs.values():
+        assert run.exit_code == 0, run.output
+        assert run.arrivals["offered"] == run.arrivals["answered"] + run.arrivals["unstarted"] == 120
+        assert run.csv_counts[0] == run.arrivals["answered"]
+    assert sum(run.csv_counts[0] for run in runs.values()) == len(server.log())
+    assert runs["whole"].arrivals["unstarted"] == 0
+    assert runs["cut"].arrivals["unstarted"] > 10
+    assert "arrivals were never started" in runs["cut"].output
 
 
 def test_interrupted_it_answers_what_had_arrived(locust: Locust, tmp_path: Path) -> None:
@@ -183,21 +259,48 @@ def test_the_web_ui_starts_and_stops_it(locust: Locust, tmp_path: Path) -> None:
         ui.ask("swarm", **form)
         wait_until(lambda: ui.requests() > 60)
         assert ui.ask("stats/requests")["user_count"] == 7
+        assert "A test is running: stop it first" in refused(ui, form | {"arrival_rate": "5"})
         ui.ask("stop")
         wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped")
         first = ui.requests()
         # closed again, with a form that leaves the fields empty
         ui.ask("swarm", **(form | {"arrival_rate": "", "max_in_flight": "", "user_count": 2, "requests": "30"}))
         wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped" and ui.requests() == 30)
-        ui.ask("swarm", **(form | {"arrival_rate": "many"}))
-        wait_until(lambda: "could not convert" in (tmp_path / "output.txt").read_text())
+        for wrong, said in WRONG_FORMS:
+            assert said in refused(ui, form | wrong)
+        closed = form | {"user_count": 2, "spawn_rate": 2, "arrival_rate": "", "max_in_flight": "", "requests": ""}
+        assert ui.ask("swarm", **closed)["success"]
+        assert ui.ask("swarm", **(closed | {"user_count": 3}))["success"]  # as Locust has it
+        wait_until(lambda: ui.ask("stats/requests")["user_count"] == 3)
+        assert "A test is running" in refused(ui, form)
+        assert "'abc' is not a number of seconds" in refused(ui, closed | {"think_time": "abc"})
+        ui.ask("stop")
+        wait_until(lambda: ui.ask("stats/requests")["state"] == "stopped")
+        last = ui.requests()
         os.kill(process.pid, signal.SIGINT)
         run = locust.finish(process)
     assert run.exit_code == 0, run.output
     assert "Traceback" not in run.output
-    assert len(server.log()) == first + 30
+    assert "spawn rate is very high" not in run.output
+    assert len(server.log()) == first + 30 + last
     assert run.recorded_by("response") == first
-    assert run.recorded_by("both") == 30
+    assert run.recorded_by("both") == 30 + last
+
+
+def refused(ui: WebUi, form: dict[str, Any]) -> str:
+    answer = ui.ask("swarm", **form)
+    assert answer["success"] is False
+    return str(answer["message"])
+
+
+WRONG_FORMS = (
+    ({"arrival_rate": "many"}, "'many' is not a number of arrivals a second"),
+    ({"arrival_process": "foo"}, "invalid choice: 'foo'"),
+    ({"arrival_rate": "", "max_in_flight": "", "arrival_process": "poisson"}, "--arrival-process belongs to the open"),
+    ({"arrival_rate": "", "max_in_flight": "", "think_time": "nan"}, "'nan' is not a number of seconds"),
+    ({"arrival_rate": "", "max_in_flight": "", "think_time": "-1"}, "'-1' is not a number of seconds"),
+    ({"seed": "x"}, "invalid int value: 'x'"),
+)
 
 
 SHAPE = """
@@ -210,7 +313,7 @@ class Shape(LoadTestShape):
 """
 
 BAD = {
-    "rate": (["--arrival-rate", "0"], "'0' is not above 0"),
+    "rate": (["--arrival-rate", "0"], "'0' is not a number of arrivals a second above 0"),
     "steps": (["--arrival-steps", "10:3s,x"], "'x' is not RATE:TIME"),
     "no file": (["--arrival-rates", "none.csv"], "none.csv: cannot be read"),
     "bad file": (["--arrival-rates", "../bad.csv"], "line 2: 'x,1' is not two numbers"),
@@ -219,6 +322,7 @@ BAD = {
     "think time": (["--arrival-rate", "1", "--think-time", "1"], "--think-time belongs to the closed model"),
     "budget": (["--arrival-rate", "1", "--requests", "9"], "--requests belongs to the closed model"),
     "no rate": (["--max-in-flight", "9"], "--max-in-flight belongs to the open model"),
+    "process": (["--arrival-process", "poisson"], "--arrival-process belongs to the open model"),
     "lateness": (["--arrival-rate", "1", "--max-lateness", "-1"], "is not a number of seconds"),
     "requests": (["--requests", "0"], "'0' is not a whole number from 1 up"),
     "both": (["-f", "../both.py", "--arrival-rate", "1"], "Name one of KeystoneAuth, KeystoneValidate"),
@@ -248,6 +352,17 @@ def test_what_makes_no_sense_is_one_message_before_any_load(locust: Locust, tmp_
             assert BAD[name][1] in said[0]
             assert "Traceback" not in run.output
     assert server.log() == []
+
+
+def test_a_port_that_is_taken_is_refused_before_there_are_workers(locust: Locust, tmp_path: Path) -> None:
+    with timed_server(tmp_path) as server:
+        taken = server.url.rpartition(":")[2]
+        arguments = ("--arrival-rate", "5", "--processes", "2", "--master-bind-port", taken)
+        run = finished(locust, tmp_path / "run", started(locust, tmp_path / "run", server.url, *arguments))
+    assert run.exit_code == 2, run.output
+    assert run.output.count("error: ") == 1
+    assert f"port {taken} is taken, by another Locust for one; leave --master-bind-port out" in run.output
+    assert "Starting Locust" not in run.output
 
 
 def test_too_few_places_for_the_processes(locust: Locust, tmp_path: Path, two_processes: tuple[str, ...]) -> None:

@@ -175,6 +175,7 @@ BAD = {
     "wrong password": (["-H", "{url}"], OS_VARIABLES | {"OS_PASSWORD": "wrong-" + PASSWORD}, "401 Unauthorized"),
     "no users file": (["-H", "{url}", "--users-csv", "none.csv"], {}, "none.csv: cannot be read"),
     "readable users file": (["-H", "{url}", "--users-csv", "open.csv"], {}, "chmod 600 open.csv"),
+    "users folder": (["-H", "{url}", "--users-csv", "."], {}, ".: is a folder. Give --users-csv a file."),
     "folder in use": (["-H", "{url}", "--response-times", "old"], OS_VARIABLES, "old/local.csv is there already"),
     "folder cannot be": (["-H", "{url}", "--response-times", "bad.csv/x"], OS_VARIABLES, "cannot write there"),
     "think time": (["-H", "{url}", "--think-time", "-1"], OS_VARIABLES, "'-1' is not a number of seconds"),
