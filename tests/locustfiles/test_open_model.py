@@ -217,9 +217,13 @@ def test_slow_workers_do_not_shorten_the_schedule(locust: Locust, tmp_path: Path
             runs[name] = finished(locust, tmp_path / name, process)
     for run in runs.values():
         assert run.exit_code == 0, run.output
-        assert run.arrivals["offered"] == run.arrivals["answered"] + run.arrivals["unstarted"] == 120
+        # A request that is in flight where it is cut is given up, and the server may have answered it all the same.
+        assert sum(run.arrivals[name] for name in ("answered", "unanswered", "unstarted")) == 120
+        assert run.arrivals["offered"] == 120
         assert run.csv_counts[0] == run.arrivals["answered"]
-    assert sum(run.csv_counts[0] for run in runs.values()) == len(server.log())
+    answered = sum(run.csv_counts[0] for run in runs.values())
+    assert answered <= len(server.log()) <= answered + runs["cut"].arrivals["unanswered"]
+    assert runs["whole"].arrivals["unanswered"] == 0
     assert runs["whole"].arrivals["unstarted"] == 0
     assert runs["cut"].arrivals["unstarted"] > 10
     assert "arrivals were never started" in runs["cut"].output
