@@ -9,6 +9,9 @@ timeline        run, second (Unix), offset_s (from the start of steady state), p
 usage           run and record.USAGE_COLUMNS
 totals          run, recorded, locust: responses of the whole run, by the histograms and by Locust's own CSV
 reported        values taken from another tool's summary instead of histograms: run, endpoint, metric, value, samples
+failed          failures of a summary, whose time is unknown: run, endpoint, outcome, kind (RESPONSE, GENERATOR or
+                LOCUSTFILE), count
+history         rates of a summary over time, windows of the tool's own: run, second (Unix), users, throughput, failures
 """
 
 from __future__ import annotations
@@ -54,6 +57,13 @@ HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us"
 TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count")
 TOTALS_COLUMNS = ("run", "recorded", "locust")
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
+FAILED_COLUMNS = ("run", "endpoint", "outcome", "kind", "count")
+HISTORY_COLUMNS = ("run", "second", "users", "throughput", "failures")
+
+RESPONSE, GENERATOR, LOCUSTFILE = "response", "generator", "locustfile"
+"""Whose failure it was: what was answered (or not), the load generator's own, one that the locustfile declared."""
+IN_THE_LOCUSTFILE = "exception in the locustfile"
+"""Stands in the endpoint column of `failed` for exceptions that belong to no request."""
 
 LARGEST_NUMBER = 2**53
 """No count, time or size here is larger; up to it whole numbers are exact as floats, and sums stay within 64 bits."""
@@ -62,7 +72,7 @@ LONGEST_WINDOW_S = 366 * 86_400
 _NUMBERS = {
     "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
     "value": "float64", "recorded": "int64", "locust": "float64", "time_unix_s": "float64", "pid": "int64",
-    "cpu_s": "float64", "rss_bytes": "float64",
+    "cpu_s": "float64", "rss_bytes": "float64", "users": "float64", "throughput": "float64", "failures": "float64",
 }  # fmt: skip
 """Types of the columns that are numbers; the others are text."""
 
@@ -104,8 +114,10 @@ class Experiment:
     reported: pd.DataFrame
     oddities: tuple[Oddity, ...] = ()
     imported: bool = False
-    """True for another tool's summaries: one number each, without histograms, windows or replicates."""
+    """True for another tool's summaries: one number a run and metric, without histograms or windows."""
     repeated: tuple[Repeated, ...] = ()
+    failed: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(FAILED_COLUMNS))
+    history: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(HISTORY_COLUMNS))
 
     @property
     def treatments(self) -> dict[str, Treatment]:
@@ -117,6 +129,11 @@ class Experiment:
         rows = self.runs[self.runs["status"] == COMPLETE]
         return [int(n) for n in (rows if treatment is None else rows[rows["treatment"] == treatment])["run"]]
 
+    def failures(self) -> pd.DataFrame:
+        """Failures in steady state, or in the whole run where windows are unknown: run, endpoint, outcome, count."""
+        rows = self.timeline[(self.timeline["phase"] == STEADY_STATE) & (self.timeline["outcome"] != "success")]
+        return (self.failed if self.imported else rows)[["run", "endpoint", "outcome", "count"]]
+
 
 def load_experiment(folder: Path) -> Experiment:
     """Read an experiment folder.
@@ -125,6 +142,10 @@ def load_experiment(folder: Path) -> Experiment:
     A damaged run is a failed run, with its reason.
     """
     record = _read_plan(folder)
+    if record.imported:
+        from analysis.importers import imported_folder  # it needs this module's frames
+
+        return imported_folder.read(folder, record)
     oddities: list[Oddity] = []
     found, repeated = _read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}

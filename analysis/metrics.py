@@ -14,7 +14,7 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis import histograms
+from analysis import histograms, summaries
 from analysis import usage as usage_of
 from analysis.histograms import Histogram
 from analysis.load import STEADY_STATE, Experiment
@@ -249,12 +249,8 @@ def _endpoints(observations: Observations, runs: set[int]) -> list[str]:
 
 
 def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> list[dict[str, object]]:
-    rows = reported[reported["run"].isin(runs)] if len(runs) == 1 else reported.iloc[:0]
-    return [
-        {"treatment": treatment, "endpoint": r["endpoint"], "metric": r["metric"], "value": r["value"],
-         "samples": r["samples"]}
-        for r in rows.to_dict("records")
-    ]  # fmt: skip
+    rows = summaries.combined(reported, runs).assign(treatment=treatment)
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 def _roles(samples: pd.DataFrame | None, start: int, end: int) -> dict[str, RoleUsage]:

@@ -65,7 +65,7 @@ def throughput(analysis: Analysis) -> Figure | None:
         "throughput",
         f"Throughput against {axis}",
         "A mark is a run."
-        if analysis.experiment.imported
+        if analysis.experiment.imported and analysis.experiment.record.replicates == 1
         else "A filled mark is a run. Beside the runs of a treatment, the tick is their geometric mean and the bar its "
         "95 % interval (Student's t on the logarithms): where a treatment lies. The verdict rests on the interval of "
         "the ratio, in the table above.",
@@ -109,6 +109,8 @@ def percentiles(analysis: Analysis) -> Figure | None:
 
 def timeline(analysis: Analysis) -> Figure | None:
     """Throughput a second of every run with the warm-up shaded, server CPU beneath; a panel for each treatment."""
+    if analysis.experiment.imported:
+        return _history(analysis)
     chosen = list(analysis.experiment.treatments)[:MOST_PANELS]
     rows = by_second(analysis)
     rows = rows[rows["treatment"].isin(chosen)]
@@ -146,6 +148,8 @@ def by_second(analysis: Analysis) -> pd.DataFrame:
     core). A second without a response counts zero; server_cpu is missing where no sample reaches.
     """
     experiment = analysis.experiment
+    if experiment.imported:
+        return _history_by_second(analysis)
     parts = []
     for run in experiment.complete_runs():
         if run in experiment.records:
@@ -349,3 +353,77 @@ def _spec(chart: alt.TopLevelMixin, data: _Data) -> dict[str, Any]:
     # The page says itself which library draws it; an address in it would only look like a request.
     spec.pop("$schema", None)
     return spec | {"datasets": data.sets}
+
+
+# --- a summary's history ---------------------------------------------------------------------------------------------
+
+HISTORY = {"throughput": "responses/s", "failures": "failures/s", "users": "users"}
+MOST_HISTORIES, MOST_HISTORY_POINTS = 12, 5_000
+
+
+def _history(analysis: Analysis) -> Figure | None:
+    """Rates and users over time as a summary's own history has them; a panel for each treatment."""
+    rows = _history_by_second(analysis)
+    chosen = [key for key in analysis.experiment.treatments if key in set(rows["treatment"])][:MOST_HISTORIES]
+    rows = rows[rows["treatment"].isin(chosen)]
+    drawn = {column: title for column, title in HISTORY.items() if rows[column].notna().any()}
+    if rows.empty or not drawn:
+        return None
+    width_s = math.ceil(len(rows) / MOST_HISTORY_POINTS)
+    if width_s > 1:
+        slots = rows.assign(offset_s=rows["offset_s"] // width_s * width_s)
+        rows = slots.groupby(["run", "treatment", "offset_s"], as_index=False, sort=False)[list(HISTORY)].mean()
+    rows = rows.assign(label=[analysis.label(t) for t in rows["treatment"]], run=[f"run {run}" for run in rows["run"]])
+    order = list(dict.fromkeys(side for _, side in _sides(analysis).values()))
+    data = _Data()
+    panels: list[alt.VConcatChart] = []
+    for key in chosen:
+        colour = PALETTE[order.index(_sides(analysis)[key][1]) % len(PALETTE)]
+        part = rows[rows["treatment"] == key]
+        name = f"history {len(panels) + 1}"
+        data.sets[name] = json.loads(part[["run", "offset_s", *drawn]].to_json(orient="records"))
+        lines = [_history_lines(name, column, title, rows[column].max(), colour) for column, title in drawn.items()]
+        lines[0] = lines[0].properties(title=alt.TitleParams(part["label"].iloc[0], anchor="start", fontSize=12))
+        panels.append(alt.vconcat(*lines, spacing=6))
+    together = f" Each point is the mean of {width_s} s." if width_s > 1 else ""
+    return Figure(
+        "timeline",
+        "Every run over time",
+        "A line is a run; second 0 is the first line of its history. Each rate is the mean that Locust gives for about "
+        f"ten seconds before, so a stall looks shorter and shallower than it was.{together}",
+        _spec(alt.concat(*panels, columns=2), data),
+        ("treatment", "run", "second", *drawn.values()),
+        _rows(rows, ("label", "run", "offset_s", *drawn)),
+    )
+
+
+def _history_lines(name: str, column: str, title: str, top: float, colour: str) -> alt.Chart:
+    scale = alt.Scale(domain=[0, max(1.05 * float(top), 1e-6)], nice=False)
+    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
+    chart: alt.Chart = alt.Chart(alt.NamedData(name=name)).mark_line(strokeWidth=1.3, opacity=0.7, color=colour)
+    chart = chart.encode(
+        alt.X("offset_s:Q", title="seconds since the history began", axis=axis),
+        alt.Y(f"{column}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4)),
+        alt.Detail("run:N"),
+        tooltip=["run:N", "offset_s:Q", alt.Tooltip(f"{column}:Q", title=title, format=".4~g")],
+    )
+    return chart.properties(width=380, height=120 if column == "throughput" else 60)
+
+
+def _history_by_second(analysis: Analysis) -> pd.DataFrame:
+    """by_second() of a summary: its own rates, and users. Its windows are unknown, and so is the phase."""
+    rows = analysis.experiment.history
+    rows = rows[rows["run"].isin(analysis.experiment.complete_runs())]
+    treatment_of = dict(zip(analysis.experiment.runs["run"], analysis.experiment.runs["treatment"], strict=True))
+    return pd.DataFrame(
+        {
+            "run": rows["run"],
+            "treatment": [treatment_of[run] for run in rows["run"]],
+            "offset_s": rows["second"] - rows.groupby("run")["second"].transform("min"),
+            "phase": "unknown",
+            "throughput": rows["throughput"],
+            "failures": rows["failures"],
+            "server_cpu": math.nan,
+            "users": rows["users"],
+        }
+    ).reset_index(drop=True)

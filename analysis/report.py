@@ -20,7 +20,7 @@ from analysis import answer, comparability, compare, method, pairing, tables, va
 from analysis.comparison import Comparison
 from analysis.decide import Analysis
 from analysis.findings import Finding
-from analysis.load import COMPLETE, STEADY_STATE
+from analysis.load import COMPLETE
 from analysis.tables import Block
 
 VERDICTS_SCHEMA_VERSION = 1
@@ -293,8 +293,7 @@ def _run_rows(analysis: Analysis) -> list[tuple[str, ...]]:
 
 
 def _failure_rows(analysis: Analysis) -> list[tuple[str, ...]]:
-    rows = analysis.experiment.timeline
-    rows = rows[(rows["phase"] == STEADY_STATE) & (rows["outcome"] != "success")]
+    rows = analysis.experiment.failures()
     treatment_of = dict(zip(analysis.experiment.runs["run"], analysis.experiment.runs["treatment"], strict=True))
     labelled = rows.assign(treatment=[analysis.label(treatment_of[run]) for run in rows["run"]])
     counts = labelled.groupby(["treatment", "endpoint", "outcome"])["count"].sum().nlargest(50).reset_index()

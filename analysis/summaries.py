@@ -1,0 +1,47 @@
+"""Several runs' summaries as one number a treatment. Pure.
+
+A summary has no histogram, so percentiles cannot be added; and they are never averaged. Counts can be added, and what
+follows from counts. Extremes are the runs' extremes. Everything else is that of the middle run, the lower of two,
+and so a number that a run did report.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+Combine = Callable[[Sequence[float], Sequence[float]], float]
+
+
+def _weighted(values: Sequence[float], samples: Sequence[float]) -> float:
+    total = sum(samples)
+    return sum(v * n for v, n in zip(values, samples, strict=True)) / total if total else float("nan")
+
+
+def _middle(values: Sequence[float], _samples: Sequence[float]) -> float:
+    return statistics.median_low(values)
+
+
+COMBINED: dict[str, Combine] = {
+    "count": lambda values, samples: sum(values),
+    "success_ratio": _weighted,
+    "mean": _weighted,
+    "min": lambda values, samples: min(values),
+    "max": lambda values, samples: max(values),
+}
+"""Function of (values, responses) of the runs, by metric; the middle run's value for all others."""
+
+
+def combined(reported: pd.DataFrame, runs: set[int]) -> pd.DataFrame:
+    """endpoint, metric, value, samples of some runs together; a value that any of them lacks is missing."""
+    rows = reported[reported["run"].isin(runs)]
+    found = []
+    for (endpoint, metric), part in rows.groupby(["endpoint", "metric"], sort=False):
+        values, samples = part["value"].tolist(), part["samples"].tolist()
+        whole = len(set(part["run"])) == len(runs) and not part["value"].isna().any()
+        combine = COMBINED.get(str(metric), _middle)
+        value = float("nan") if not whole else values[0] if len(values) == 1 else combine(values, samples)
+        found.append({"endpoint": endpoint, "metric": metric, "value": value, "samples": sum(samples)})
+    return pd.DataFrame(found, columns=["endpoint", "metric", "value", "samples"])
