@@ -91,9 +91,7 @@ def _read_frame(file: Path, columns: tuple[str, ...], planned: PlannedRun) -> pd
     types = {name: str(kinds[name]) for name in columns}
     missing = {name: [] if kind == "str" else [""] for name, kind in types.items()}
     try:
-        frame: pd.DataFrame = pd.read_csv(
-            file, dtype=types, keep_default_na=False, na_values=missing, float_precision="round_trip", encoding="utf-8"
-        )
+        frame: pd.DataFrame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=missing, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise RecordError(f"{file}: cannot be read ({str(error).splitlines()[0]}). Import it again.") from error
     numbers = frame.select_dtypes("number").to_numpy(dtype=float)

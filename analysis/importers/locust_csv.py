@@ -98,7 +98,7 @@ def runs_frame(plan: Iterable[PlannedRun]) -> pd.DataFrame:
          "status": load.COMPLETE, "folder": p.folder, "server_number": p.server_number}
         for p in plan
     ]  # fmt: skip
-    return pd.DataFrame(rows, columns=list(load.RUN_COLUMNS))
+    return pd.DataFrame(rows, columns=list(load.RUN_COLUMNS)).astype({"reason": "object"})
 
 
 # --- which files -----------------------------------------------------------------------------------------------------
@@ -117,12 +117,16 @@ def prefix_of(path: Path) -> Path:
 
 def _sources(paths: Sequence[Path]) -> list[Source]:
     found: dict[Path, Source] = {}
+    named: set[Path] = set()
     for path in paths:
         label, _, prefix = str(path).partition("=") if is_labelled(path) else (None, "", str(path))
         source = Source(summary_file(Path(prefix)), label)
         known = found.setdefault(source.file.resolve(), source)
-        if known is not source and not prefix.endswith(SIDECARS):
+        if prefix.endswith(SIDECARS):
+            continue
+        if source.file.resolve() in named or known.label != label:
             raise RecordError(f"{prefix}: the same Locust CSV is named twice; give each run once.")
+        named.add(source.file.resolve())
     return list(found.values())
 
 

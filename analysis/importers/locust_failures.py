@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import load
-from analysis.importers.csv_rows import read_table
+from analysis.importers.csv_rows import Table, read_table
 from analysis.importers.harmless import harmless
 from analysis.importers.locust_stats import Summary, endpoint_of
 from analysis.importers.oddities import Oddities
@@ -53,7 +53,8 @@ def _failures(run: int, prefix: Path, summaries: list[Summary], oddities: Odditi
     if not file.is_file():
         return []
     found: list[dict[str, object]] = []
-    for row in _rows(file, ("Name", "Error", "Occurrences"), oddities):
+    table = _table(file, ("Name", "Error", "Occurrences"), oddities)
+    for row in table.rows if table else []:
         count = row.count("Occurrences")
         if count is None:
             oddities.note(file.name, "a failure without a whole number of occurrences; left out", row.line)
@@ -61,14 +62,15 @@ def _failures(run: int, prefix: Path, summaries: list[Summary], oddities: Odditi
         error = row.text("Error")
         found.append({"run": run, "endpoint": endpoint_of(row, file.name, oddities), "kind": whose(error),
                       "outcome": harmless(error, file.name, row.line, oddities), "count": count})  # fmt: skip
-    _compare(sum(int(str(row["count"])) for row in found), summaries, file.name, oddities)
-    return found
-
-
-def _compare(failures: int, summaries: list[Summary], file: str, oddities: Oddities) -> None:
     total = next((s.failures for s in summaries if s.endpoint == ALL_REQUESTS), None)
-    if total is not None and failures != total:
-        oddities.note(file, f"{failures:,} occurrences, and {total:,} failures in the summary")
+    counted = sum(int(str(row["count"])) for row in found)
+    if total is not None and counted != total:
+        oddities.note(file.name, f"{counted:,} occurrences, and {total:,} failures in the summary")
+    if found and table and table.joined_by_hand and counted != total:
+        # Such a file has no end of its last line, whose number is its last field: a cut one looks like a whole one.
+        oddities.note(file.name, "the last number may be cut off; its line is left out", table.rows[-1].line)
+        return found[:-1]
+    return found
 
 
 def _exceptions(run: int, prefix: Path, oddities: Oddities) -> list[dict[str, object]]:
@@ -76,7 +78,8 @@ def _exceptions(run: int, prefix: Path, oddities: Oddities) -> list[dict[str, ob
     if not file.is_file():
         return []
     found: list[dict[str, object]] = []
-    for row in _rows(file, ("Count", "Message"), oddities):
+    table = _table(file, ("Count", "Message"), oddities)
+    for row in table.rows if table else []:
         count = row.count("Count")
         if count is None:
             oddities.note(file.name, "an exception without a whole number; left out", row.line)
@@ -88,14 +91,14 @@ def _exceptions(run: int, prefix: Path, oddities: Oddities) -> list[dict[str, ob
     return found
 
 
-def _rows(file: Path, needed: tuple[str, ...], oddities: Oddities):  # type: ignore[no-untyped-def]
-    """Rows of a file that is of use without being needed: where it is none of Locust's, that is an oddity."""
+def _table(file: Path, needed: tuple[str, ...], oddities: Oddities) -> Table | None:
+    """A file that is of use without being needed: where it is none of Locust's, that is an oddity."""
     try:
         table = read_table(file, oddities)
     except RecordError:
         oddities.note(file.name, "cannot be read; left out")
-        return []
+        return None
     if not set(needed) <= set(table.columns):
         oddities.note(file.name, f"lacks {', '.join(n for n in needed if n not in table.columns)}; left out")
-        return []
-    return table.rows
+        return None
+    return table

@@ -81,7 +81,7 @@ def _clock_runs_on(rows: list[Row], file: str, oddities: Oddities) -> bool:
     """False where the clock was set back: what happened when is then unknown. A jump is said and kept."""
     seconds = [row.count("Timestamp") or 0 for row in rows]
     steps = [later - earlier for earlier, later in itertools.pairwise(seconds)]
-    usual = statistics.median(steps) if steps else 1
+    usual = statistics.median_low(steps) if steps else 1
     for row, step in zip(rows[1:], steps, strict=True):
         if step < 0:
             oddities.note(file, f"the clock goes back by {-step:,} s; the timeline is left out", row.line)

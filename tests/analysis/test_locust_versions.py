@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import decide, report
@@ -23,7 +24,7 @@ def imported(version: str) -> Experiment:
 
 def values(experiment: Experiment, endpoint: str = ALL_REQUESTS) -> dict[str, float | None]:
     rows = experiment.reported[experiment.reported["endpoint"] == endpoint]
-    return {m: None if v != v else v for m, v in zip(rows["metric"], rows["value"], strict=True)}
+    return {m: None if pd.isna(v) else v for m, v in zip(rows["metric"], rows["value"], strict=True)}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_the_history_has_locusts_own_rates(
     final = history.iloc[-1]
     assert final["throughput"] == pytest.approx(last)
     assert final["failures"] == pytest.approx(failing)
-    assert final["users"] == users or (users is None and final["users"] != final["users"])
+    assert final["users"] == users or (users is None and pd.isna(final["users"]))
 
 
 def test_a_rate_before_its_window_is_missing_and_not_zero() -> None:
@@ -122,7 +123,9 @@ def test_hostile_names_and_secrets_reach_no_file_of_the_report(tmp_path: Path) -
     report.write([analysis], tmp_path)
     for file in tmp_path.iterdir():
         text = file.read_text("utf-8")
-        assert not [s for s in ("planted-secret", "PlantedSecret", "eyJhbGci", "\x1b", "\u202e", "x" * 300) if s in text]
+        assert not [
+            s for s in ("planted-secret", "PlantedSecret", "eyJhbGci", "\x1b", "\u202e", "x" * 300) if s in text
+        ]
         assert "<script>alert" not in text or file.suffix in (".csv", ".json")
     endpoints = set(analysis.by_run["endpoint"])
     assert {"GET /v3/auth?token=[redacted]&page=2", "GET /v3/auth?token=[redacted]&page=2 (2)",
