@@ -7,6 +7,7 @@ and so a number that a run did report.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -37,11 +38,17 @@ COMBINED: dict[str, Combine] = {
 def combined(reported: pd.DataFrame, runs: set[int]) -> pd.DataFrame:
     """endpoint, metric, value, samples of some runs together; a value that any of them lacks is missing."""
     rows = reported[reported["run"].isin(runs)]
-    found = []
-    for (endpoint, metric), part in rows.groupby(["endpoint", "metric"], sort=False):
-        values, samples = part["value"].tolist(), part["samples"].tolist()
-        whole = len(set(part["run"])) == len(runs) and not part["value"].isna().any()
-        combine = COMBINED.get(str(metric), _middle)
-        value = float("nan") if not whole else values[0] if len(values) == 1 else combine(values, samples)
-        found.append({"endpoint": endpoint, "metric": metric, "value": value, "samples": sum(samples)})
+    parts: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+    columns = (rows["endpoint"], rows["metric"], rows["value"], rows["samples"])
+    for endpoint, metric, value, samples in zip(*columns, strict=True):
+        part = parts.setdefault((endpoint, metric), ([], []))
+        part[0].append(float(value))
+        part[1].append(int(samples))
+    found = [(*place, _of_all(place[1], *part, len(runs)), sum(part[1])) for place, part in parts.items()]
     return pd.DataFrame(found, columns=["endpoint", "metric", "value", "samples"])
+
+
+def _of_all(metric: str, values: Sequence[float], samples: Sequence[float], runs: int) -> float:
+    if len(values) < runs or any(math.isnan(value) for value in values):
+        return float("nan")
+    return values[0] if runs == 1 else COMBINED.get(metric, _middle)(values, samples)

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analysis.importers.oddities import Oddities
+from analysis.load import LARGEST_NUMBER
 from analysis.record import RecordError
 
 TEXT_COLUMNS = frozenset({"Type", "Method", "Name", "Error", "Message", "Traceback", "Nodes"})
 MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?")
-LARGEST = 2**53
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Row:
         """The number in the first of `columns` that is there; None for anything that is no plain number from 0 on."""
         text = self.text(*columns)
         value = float(text) if NUMBER.fullmatch(text) and len(text) < 40 else None
-        return value if value is not None and value <= LARGEST else None
+        return value if value is not None and value <= LARGEST_NUMBER else None
 
     def count(self, *columns: str) -> int | None:
         """As number(), for whole numbers."""

@@ -209,7 +209,10 @@ def _record(sides: list[str], plan: list[PlannedRun], history: bool) -> Experime
         "process Locust's CSV may lack the last second or more of a run."
     ]
     if history:
-        notes.append("The timeline is Locust's history: each rate is the mean of about ten seconds before it.")
+        notes.append(
+            "The timeline is Locust's history: each rate is the mean of about ten seconds before it. The percentiles in a "
+            "history are over such a window or since the start, which it does not say, and are not used."
+        )
     return ExperimentRecord(
         name="locust csv: " + " against ".join(reversed(sides)),
         question="",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from analysis.importers.redaction import redact
 from analysis.load import Oddity
+from analysis.printable import printable
 
 MOST_LINES = 6
 """Line numbers that an oddity names; the others are counted."""
@@ -22,9 +24,15 @@ class Oddities:
     def found(self) -> tuple[Oddity, ...]:
         """All oddities, in the order in which they were met; the file as NAME:LINE where a line is known."""
         return tuple(
-            Oddity(self._run, f"{file}:{lines[0]}" if lines else file, what + _further(lines), loses_data)
+            Oddity(self._run, _place(file, lines), what + _further(lines), loses_data)
             for (file, what, loses_data), lines in self._lines.items()
         )
+
+
+def _place(file: str, lines: list[int]) -> str:
+    """A file's own name is text of somebody else's, too."""
+    name = printable(redact(file))
+    return f"{name}:{lines[0]}" if lines else name
 
 
 def _further(lines: list[int]) -> str:

@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from analysis.importers.harmless import harmless, redact
+from analysis.importers.harmless import harmless
 from analysis.importers.oddities import Oddities
+from analysis.importers.redaction import redact
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,8 @@ def test_equal_oddities_are_one_with_its_lines() -> None:
     oddities = Oddities(3)
     for line in range(2, 1002):
         oddities.note("a.csv", "odd", line)
-    oddities.note("a.csv", "as a whole")
+    oddities.note("token=abc\x1b.csv", "as a whole")
     first, second = oddities.found()
     assert (first.run, first.file) == (3, "a.csv:2")
     assert first.what == "odd (1000 times: also in line 3, 4, 5, 6, 7 and 994 more)"
-    assert (second.file, second.what) == ("a.csv", "as a whole")
+    assert (second.file, second.what) == ("token=[redacted]", "as a whole")
