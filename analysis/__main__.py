@@ -29,7 +29,11 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 Folders = Annotated[
     list[Path],
-    typer.Argument(metavar="FOLDER…", help="Experiment folders, or prefixes of `locust --csv` (or their _stats.csv)."),
+    typer.Argument(
+        metavar="FOLDER…",
+        help="Experiment folders, or prefixes of `locust --csv` (or their files); "
+        "LABEL=PREFIX where a side has several runs.",
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -47,12 +51,11 @@ def report(folders: Folders, output: Output = None) -> None:
     """Write index.html, report.md, CSV, Parquet, verdicts.json and junit.xml, and print the comparison."""
     from analysis import report as files
 
-    target = output or _default_output(folders)
     try:
         with Progress(sys.stderr) as progress:
             analyses = _analyses(folders, progress)
             progress.says("writing the report")
-            page = files.write(analyses, target)
+            page = files.write(analyses, output or _default_output(folders))
     except (RecordError, files.ReportError, OSError) as error:
         _refuse(error)
     with _standard_output():
@@ -109,6 +112,31 @@ def export(
         typer.echo(printable(f"{len(experiment.complete_runs())} logs in {target}"))
 
 
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE…", help="Prefixes of `locust --csv` or their files; LABEL=PREFIX names a side."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="An experiment folder, to be made.")],
+) -> None:
+    """Write other tools' files as an experiment folder, which `report` and `gate` read as any other."""
+    from analysis.importers import imported_folder, locust_csv
+
+    try:
+        experiment = locust_csv.load_prefixes(files)
+        imported_folder.write(experiment, output)
+    except (RecordError, OSError) as error:
+        _refuse(error)
+    with _standard_output():
+        runs, odd = len(experiment.runs), len(experiment.oddities)
+        typer.echo(printable(f"Imported: {output} ({runs} {'run' if runs == 1 else 'runs'})"))
+        for oddity in experiment.oddities:
+            typer.echo(printable(f"  run {oddity.run}, {oddity.file}: {oddity.what}"))
+        if odd:
+            typer.echo(f"{odd} {'oddity' if odd == 1 else 'oddities'}; nothing was repaired, and the report says them.")
+
+
 def _analyses(paths: list[Path], progress: Progress) -> list[Analysis]:
     """Experiment folders one by one; all Locust CSV prefixes together as one comparison."""
     from analysis import decide, load
@@ -128,7 +156,12 @@ def _default_output(paths: list[Path]) -> Path:
     if len(paths) > 1:
         return Path("report")
     (path,) = paths
-    return path / "report" if path.is_dir() else path.with_name(path.name.removesuffix("_stats.csv") + "_report")
+    if path.is_dir():
+        return path / "report"
+    from analysis.importers import locust_csv
+
+    prefix = locust_csv.prefix_of(path)
+    return prefix.with_name(prefix.name + "_report")
 
 
 def _console() -> Console:

@@ -23,6 +23,7 @@ _NUMBERS = {
     "run": "int64", "second": "int64", "offset_s": "int64", "bucket_us": "int64", "count": "int64", "samples": "int64",
     "value": "float64", "recorded": "int64", "locust": "float64", "time_unix_s": "float64", "pid": "int64",
     "cpu_s": "float64", "rss_bytes": "float64", "response_us": "float64",
+    "users": "float64", "throughput": "float64", "failures": "float64",
 }  # fmt: skip
 """Types of the columns that are numbers; the others are text."""
 

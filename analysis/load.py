@@ -10,6 +10,9 @@ timeline        run, second (Unix), offset_s (from the start of steady state), p
 usage           run and record.USAGE_COLUMNS
 totals          run, recorded, locust: responses of the whole run, by the histograms and by Locust's own CSV
 reported        values taken from another tool's summary instead of histograms: run, endpoint, metric, value, samples
+failed          failures of a summary, whose time is unknown: run, endpoint, outcome, kind (RESPONSE, GENERATOR or
+                LOCUSTFILE), count
+history         rates of a summary over time, windows of the tool's own: run, second (Unix), users, throughput, failures
 """
 
 from __future__ import annotations
@@ -59,12 +62,18 @@ pd.set_option("mode.string_storage", "python")
 __all__ = [
     "COMPLETE",
     "FAILED",
+    "FAILED_COLUMNS",
+    "GENERATOR",
     "HISTOGRAM_COLUMNS",
+    "HISTORY_COLUMNS",
     "INTERRUPTED",
+    "IN_THE_LOCUSTFILE",
     "LARGEST_NUMBER",
+    "LOCUSTFILE",
     "MISSING",
     "OUTSIDE",
     "REPORTED_COLUMNS",
+    "RESPONSE",
     "RUN_COLUMNS",
     "STEADY_STATE",
     "TIMELINE_COLUMNS",
@@ -83,6 +92,13 @@ __all__ = [
 """What there is to know of a loaded experiment, in one place for those who read it."""
 
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
+FAILED_COLUMNS = ("run", "endpoint", "outcome", "kind", "count")
+HISTORY_COLUMNS = ("run", "second", "users", "throughput", "failures")
+
+RESPONSE, GENERATOR, LOCUSTFILE = "response", "generator", "locustfile"
+"""Whose failure it was: what was answered (or not), the load generator's own, one that the locustfile declared."""
+IN_THE_LOCUSTFILE = "exception in the locustfile"
+"""Stands in the endpoint column of `failed` for exceptions that belong to no request."""
 
 MANY_RUNS = 64
 """From here on further processes, which take a second to begin, are worth it."""
@@ -108,10 +124,12 @@ class Experiment:
     reported: pd.DataFrame
     oddities: tuple[Oddity, ...] = ()
     imported: bool = False
-    """True for another tool's summaries: one number each, without histograms, windows or replicates."""
+    """True for another tool's summaries: one number a run and metric, without histograms or windows."""
     repeated: tuple[Repeated, ...] = ()
     exceptions: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(EXCEPTION_COLUMNS))
     machine: pd.DataFrame = dataclasses.field(default_factory=lambda: read_machine((), 0))
+    failed: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(FAILED_COLUMNS))
+    history: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(HISTORY_COLUMNS))
 
     @functools.cached_property
     def treatments(self) -> dict[str, Treatment]:
@@ -128,6 +146,11 @@ class Experiment:
         complete = self.runs.loc[self.runs["status"] == COMPLETE, "run"].tolist()
         return [run for run in complete if treatment is None or self.treatment_of[run] == treatment]
 
+    def failures(self) -> pd.DataFrame:
+        """Failures in steady state, or in the whole run where windows are unknown: run, endpoint, outcome, count."""
+        rows = self.timeline[(self.timeline["phase"] == STEADY_STATE) & (self.timeline["outcome"] != "success")]
+        return (self.failed if self.imported else rows)[["run", "endpoint", "outcome", "count"]]
+
 
 def load_experiment(folder: Path, report_progress: Progress = lambda done, of: None, processes: int = 1) -> Experiment:
     """Read an experiment folder; `report_progress` is told of each run that is read.
@@ -139,6 +162,10 @@ def load_experiment(folder: Path, report_progress: Progress = lambda done, of: N
     A damaged run is a failed run, with its reason.
     """
     record = read_plan(folder)
+    if record.imported:
+        from analysis.importers import imported_folder  # it needs this module's frames
+
+        return imported_folder.read(folder, record)
     oddities: list[Oddity] = []
     found, repeated = read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}

@@ -27,8 +27,9 @@ def table_note(analysis: Analysis) -> str:
     """What stands under the comparison table."""
     if analysis.experiment.imported:
         return (
-            "As Locust's summary reports them: over the whole run, warm-up included, percentiles rounded (by default "
-            "to whole milliseconds and two digits). With one run a side a ratio has no interval."
+            "As Locust's summary reports them: over the whole run, warm-up included. Percentiles are Locust's own: cut "
+            "to whole milliseconds and, from 100 ms on, rounded to two digits. Its response times are those of "
+            f"failures, too (before 0.12, of successes alone). {_several_runs(analysis)}"
         )
     return (
         "Values: all complete replicates of a treatment together, their histograms added before percentiles are taken. "
@@ -38,10 +39,22 @@ def table_note(analysis: Analysis) -> str:
     )
 
 
+def _several_runs(analysis: Analysis) -> str:
+    if analysis.experiment.record.replicates == 1:
+        return "With one run a side a ratio has no interval."
+    return (
+        "Several runs of a side: counts and success added, the lowest min, the highest max, the mean of all responses; "
+        "throughput and percentiles are those of the middle run, the lower of two, as percentiles cannot be averaged. "
+        f"Ratios: from one number a run, with the {answer.level_text(analysis.level)} interval in brackets; [none] "
+        "where the runs are too few for one."
+    )
+
+
 def sentences(analysis: Analysis) -> list[str]:
     """The method, for the analyst who wants to check it."""
     if analysis.experiment.imported:
-        return [table_note(analysis)]
+        statistics = _statistics(analysis) if analysis.experiment.record.replicates > 1 else []
+        return [table_note(analysis), *statistics]
     return [*_measurement(analysis), *_statistics(analysis)]
 
 

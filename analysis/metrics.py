@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import histograms
+from analysis import histograms, summaries
 from analysis import usage as usage_of
 from analysis.histograms import Histogram
 from analysis.load import STEADY_STATE, Experiment, rows_of
@@ -247,12 +247,8 @@ def _applicable(seen: Observation, endpoint: str) -> list[Metric]:
 
 
 def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> list[dict[str, object]]:
-    rows = reported[reported["run"].isin(runs)] if len(runs) == 1 else reported.iloc[:0]
-    return [
-        {"treatment": treatment, "endpoint": r["endpoint"], "metric": r["metric"], "value": r["value"],
-         "samples": r["samples"]}
-        for r in rows.to_dict("records")
-    ]  # fmt: skip
+    rows = summaries.combined(reported, runs).assign(treatment=treatment)
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 def _roles(samples: pd.DataFrame, start: int, end: int) -> dict[str, RoleUsage]:

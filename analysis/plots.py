@@ -138,7 +138,7 @@ def _against(analysis: Analysis, axis: str, detail: Detail) -> Figure | None:
 
 
 def _against_caption(analysis: Analysis, joined: bool, left_out: int) -> str:
-    if analysis.experiment.imported:
+    if analysis.experiment.imported and analysis.experiment.record.replicates == 1:
         return "A mark is a run."
     more = f" {left_out} further combinations of levels are in metrics.csv." if left_out else ""
     line = " A thin line joins the means; the levels are evenly spaced, whatever their values." if joined else ""
@@ -393,6 +393,8 @@ OVER_TIME_TITLES = {
 
 def timeline(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
     """Throughput a second, server CPU and memory beneath, warm-up shaded; a panel for each treatment."""
+    if analysis.experiment.imported:
+        return _history(analysis, detail)
     chosen = _panel_treatments(analysis, detail)
     rows = by_second(analysis, chosen)
     if rows.empty:
@@ -443,6 +445,8 @@ def by_second(analysis: Analysis, treatments: Iterable[str] | None = None) -> pd
 @functools.lru_cache(maxsize=4)  # timeline.csv and the figure show the same
 def _all_seconds(analysis: Analysis) -> pd.DataFrame:
     experiment = analysis.experiment
+    if experiment.imported:
+        return _history_by_second(analysis)
     server = experiment.usage[experiment.usage["role"] == "server"]
     parts = [
         _seconds_of(experiment.records[run].windows, rows_of(experiment.timeline, run), rows_of(server, run)).assign(
@@ -549,6 +553,82 @@ def _byte_ticks(top: float) -> list[float]:
     step = next(s for s in (step / 5, step / 2, step, 2 * step, 5 * step) if mebi / s <= 4)
     step = max(step, 1)
     return [n * step * 2**20 for n in range(int(mebi // step) + 1)]
+
+
+# --- a summary's history ---------------------------------------------------------------------------------------------
+
+HISTORY = {"throughput": "responses/s", "failures": "failures/s", "users": "users"}
+
+
+def _history(analysis: Analysis, detail: Detail) -> Figure | None:
+    """Rates and users over time as a summary's own history has them; a panel for each treatment."""
+    rows = by_second(analysis)
+    chosen = [key for key in analysis.experiment.treatments if key in set(rows["treatment"])][: detail.panels]
+    rows = rows[rows["treatment"].isin(chosen)]
+    drawn = {column: title for column, title in HISTORY.items() if rows[column].notna().any()}
+    if rows.empty or not drawn:
+        return None
+    width_s = math.ceil(len(rows) / detail.points)
+    if width_s > 1:
+        slots = rows.assign(offset_s=rows["offset_s"] // width_s * width_s)
+        rows = slots.groupby(["run", "treatment", "offset_s"], as_index=False, sort=False)[list(HISTORY)].mean()
+    rows = rows.assign(label=rows["treatment"].map(_labels(analysis)), run=[f"run {run}" for run in rows["run"]])
+    sides = {key: side for key, (_, side) in _sides(analysis).items()}
+    order = list(dict.fromkeys(sides.values()))
+    data = _Data()
+    panels = []
+    for key in chosen:
+        part = rows[rows["treatment"] == key]
+        chart = data.chart(part[["run", "offset_s", *drawn]])
+        colour = PALETTE[order.index(sides[key]) % len(PALETTE)]
+        lines = [_history_lines(chart, column, title, rows[column].max(), colour) for column, title in drawn.items()]
+        lines[0] = lines[0].properties(title=_panel_title(str(part["label"].iloc[0])))
+        panels.append(alt.vconcat(*lines, spacing=6))
+    together = f" Each point is the mean of {width_s} s." if width_s > 1 else ""
+    return Figure(
+        "timeline",
+        "Every run over time",
+        "A line is a run; second 0 is the first line of its history. Each rate is the mean that Locust gives for about "
+        f"ten seconds before, so a stall looks shorter and shallower than it was.{together}",
+        _spec(panels, data),
+        ("treatment", "run", "second", *drawn.values()),
+        _rows(rows, ("label", "run", "offset_s", *drawn)),
+        source="timeline.csv",
+    )
+
+
+def _history_lines(chart: alt.Chart, column: str, title: str, top: float, colour: str) -> alt.Chart:
+    scale = alt.Scale(domain=[0, max(1.05 * float(top), 1e-6)], nice=False)
+    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
+    lines: alt.Chart = chart.mark_line(strokeWidth=1.3, opacity=0.7, color=colour).encode(
+        alt.X("offset_s:Q", title="seconds since the history began", axis=axis),
+        alt.Y(f"{column}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4)),
+        alt.Detail("run:N"),
+        tooltip=["run:N", "offset_s:Q", alt.Tooltip(f"{column}:Q", title=title, format=".4~g")],
+    )
+    return lines.properties(width=WIDTH, height=120 if column == "throughput" else 60)
+
+
+def _history_by_second(analysis: Analysis) -> pd.DataFrame:
+    """by_second() of a summary: its own rates, and users. Its windows are unknown, and so is the phase."""
+    rows = analysis.experiment.history
+    rows = rows[rows["run"].isin(analysis.experiment.complete_runs())]
+    return pd.DataFrame(
+        {
+            "run": rows["run"],
+            "treatment": rows["run"].map(analysis.experiment.treatment_of),
+            "offset_s": rows["second"] - rows.groupby("run")["second"].transform("min"),
+            "phase": "unknown",
+            "throughput": rows["throughput"],
+            "failures": rows["failures"],
+            "server_cpu": math.nan,
+            "server_rss_bytes": math.nan,
+            "users": rows["users"],
+        }
+    ).reset_index(drop=True)
+
+
+# --- the heatmap -----------------------------------------------------------------------------------------------------
 
 
 def _replicates(analysis: Analysis) -> str:

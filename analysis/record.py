@@ -20,6 +20,8 @@ An experiment folder holds::
         configuration/  the rendered configuration, secrets redacted
 
 A run is written under ``<name>.partial`` and renamed when it is whole; a folder still called so was interrupted.
+
+An imported run holds IMPORTED_FILES instead of the last six, and its run.json has no windows.
 """
 
 from __future__ import annotations
@@ -119,6 +121,16 @@ METRICS = (
 )
 """Names that an experiment's primary.metric may have; analysis/metrics.py says what each is."""
 
+IMPORTED_FILES = {"reported": "reported.csv", "failed": "failed.csv", "history": "history.csv",
+                  "oddities": "oddities.json"}  # fmt: skip
+"""Role to file of a run that another tool measured. Secrets and control characters are taken out of all texts.
+
+reported  run, endpoint, metric (metrics.METRICS), value, samples (responses): the tool's own numbers
+failed    run, endpoint, outcome, kind ("response", "generator", "locustfile"), count
+history   run, second (Unix), users, throughput, failures: rates over the tool's own windows
+oddities  list of {file, what, loses_data}: what was odd in the tool's files, which are not kept
+"""
+
 EXPERIMENT_FILE = "experiment.json"
 RUN_FILE = "run.json"
 RUNS_FOLDER = "runs"
@@ -200,6 +212,8 @@ class ExperimentRecord:
     plan: list[PlannedRun]
     created_unix_s: float
     schema_version: int = SCHEMA_VERSION
+    imported: bool = False
+    """Of another tool's summaries by `python -m analysis import`: its runs hold IMPORTED_FILES, and no window."""
     arrival_rates: dict[str, str] = dataclasses.field(default_factory=dict)
     """Contents of the files that load.arrival_rates names, by that name."""
     objectives: list[str] = dataclasses.field(default_factory=list)

@@ -93,6 +93,7 @@ class View:
     environment: list[tuple[str, str]]
     run_columns: tuple[str, ...]
     run_rows: list[tuple[str, ...]]
+    outcome_title: str
     outcome_rows: list[tuple[str, ...]]
     body_rows: list[tuple[str, ...]]
     differences: list[SideBySide]
@@ -140,6 +141,7 @@ def view(analysis: Analysis, number: int = 1) -> View:
             *(["steady state"] * steady),
         ),
         run_rows=[row if steady else row[:-1] for row in rows],
+        outcome_title="failures of the whole run" if analysis.experiment.imported else "outcomes in steady state",
         outcome_rows=traffic.outcomes(analysis)[: traffic.MOST_ROWS],
         body_rows=traffic.body_rows(analysis)[: traffic.MOST_ROWS],
         differences=_differences(analysis),

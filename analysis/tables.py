@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
 
+ROUNDED = " (Locust's, rounded)"
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One metric: its name with unit, and one text for each column."""
@@ -119,7 +122,9 @@ def _rows(
             cells.append(answer.ratio_text(comparison) if comparison is not None and shown else "")
             words.append(comparison.verdict.value if comparison is not None and comparison.verdict else "")
     decides = any(words)
-    yield Row(metric.head, tuple(cells), decides)
+    # A percentile of a summary is not a percentile of ours, and a table without its note must say so, too.
+    rounded = analysis.experiment.imported and metric.samples_needed > 1
+    yield Row(metric.head + ROUNDED if rounded else metric.head, tuple(cells), decides)
     if decides:
         yield Row("verdict", tuple(words), True)
 

@@ -27,7 +27,16 @@ class Body:
 
 
 def outcomes(analysis: Analysis) -> list[tuple[str, ...]]:
-    """Rows of text: treatment, endpoint, outcome, responses, share in percent; the most frequent failure first."""
+    """Rows of text: treatment, endpoint, outcome, responses, share in percent; the most frequent failure first.
+
+    Of a summary its failures alone, without their share.
+    """
+    if analysis.experiment.imported:
+        failed = analysis.experiment.failures()
+        labelled = failed.assign(treatment=[analysis.label(analysis.experiment.treatment_of[r]) for r in failed["run"]])
+        rows = labelled.groupby(["treatment", "endpoint", "outcome"], as_index=False)[["count"]].sum()
+        rows = rows.sort_values("count", ascending=False, kind="stable")
+        return [(r["treatment"], r["endpoint"], r["outcome"], f"{r['count']:,}", "–") for r in rows.to_dict("records")]
     rows = analysis.experiment.timeline
     rows = rows[rows["phase"] == STEADY_STATE]
     treatment_of = dict(zip(analysis.experiment.runs["run"], analysis.experiment.runs["treatment"], strict=True))

@@ -11,10 +11,20 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import comparability, compare, generator_findings, intervals, machine_findings, metrics, run_findings
+from analysis import (
+    comparability,
+    compare,
+    generator_findings,
+    import_findings,
+    intervals,
+    machine_findings,
+    metrics,
+    run_findings,
+)
 from analysis.compare import Verdict
+from analysis.comparison import Comparison
 from analysis.findings import Case, Finding, Severity
-from analysis.load import COMPLETE
+from analysis.load import COMPLETE, IN_THE_LOCUSTFILE
 from analysis.metrics import ALL_REQUESTS
 
 MOST_FAILURES = 0.01
@@ -52,15 +62,22 @@ def runs_incomplete(case: Case) -> Iterator[Finding]:
 
 
 def one_run_a_side(case: Case) -> Iterator[Finding]:
-    """Summaries of another tool that hold one run of each side."""
-    if case.experiment.imported and len(case.experiment.treatments) > 1:
+    """Summaries of another tool that hold one run of a side."""
+    if not case.experiment.imported or len(case.experiment.treatments) < 2:
+        return
+    single = [t for t in case.experiment.treatments if len(case.experiment.complete_runs(t)) == 1]
+    if single:
+        everywhere = len(single) == len(case.experiment.treatments)
+        side = "One run a side" if everywhere else f"One run of {', '.join(case.label(t) for t in single)}"
         yield Finding(
             "one_run_a_side",
             Severity.SEVERE,
-            "One run a side: how much runs differ from each other by themselves is unknown.",
-            (f"{len(case.experiment.treatments)} summaries, one run each",),
+            f"{side}: how much runs differ from each other by themselves is unknown.",
+            (f"{len(single)} {'summary' if len(single) == 1 else 'summaries'}, one run each",),
             "4 replicates a side",
-            "Repeat each side in alternating order, or describe the experiment and let `python -m harness run` do so.",
+            "Repeat each side in alternating order and name them as LABEL=PREFIX, or describe the experiment and let "
+            "`python -m harness run` do so.",
+            tuple(single),
         )
 
 
@@ -198,7 +215,7 @@ def totals_disagree(case: Case) -> Iterator[Finding]:
 def files_damaged(case: Case) -> Iterator[Finding]:
     """What in the files is not as the format says."""
     for loses_data in (True, False):
-        odd = [o for o in case.experiment.oddities if o.loses_data is loses_data]
+        odd = [o for o in case.experiment.oddities if o.loses_data is loses_data and not case.experiment.imported]
         touched = case.treatments_of([o.run for o in odd if o.run is not None])
         if odd:
             yield Finding(
@@ -253,7 +270,7 @@ def few_replicates(case: Case) -> Iterator[Finding]:
     few = [
         c for c in deciding if c.effect.low is None and min(c.effect.baseline_runs, c.effect.treatment_runs) < fewest
     ]
-    if few and not case.experiment.imported:
+    if few and not _said_by_one_run_a_side(case, few):
         yield Finding(
             "few_replicates",
             Severity.NOTE,
@@ -265,6 +282,10 @@ def few_replicates(case: Case) -> Iterator[Finding]:
             f"Set replicates to {fewest} or more.",
             tuple(dict.fromkeys(key for c in few for key in c.keys)),
         )
+
+
+def _said_by_one_run_a_side(case: Case, few: list[Comparison]) -> bool:
+    return case.experiment.imported and all(1 in (c.effect.baseline_runs, c.effect.treatment_runs) for c in few)
 
 
 def few_samples(case: Case) -> Iterator[Finding]:
@@ -313,6 +334,9 @@ CHECKS: tuple[Check, ...] = (
     usage_missing,
     totals_disagree,
     files_damaged,
+    import_findings.imported_with_oddities,
+    import_findings.generator_failures,
+    import_findings.locustfile_failures,
     environment_differs,
     configuration_differs,
     few_replicates,
@@ -339,8 +363,8 @@ def _share(count: int, total: int) -> str:
 
 def _outcomes(case: Case, treatment: str) -> Iterator[str]:
     """The three most frequent failures, by name."""
-    rows, runs = case.experiment.timeline, case.experiment.complete_runs(treatment)
-    rows = rows[rows["run"].isin(runs) & (rows["phase"] == "steady_state") & (rows["outcome"] != "success")]
+    rows = case.experiment.failures()
+    rows = rows[rows["run"].isin(case.experiment.complete_runs(treatment)) & (rows["endpoint"] != IN_THE_LOCUSTFILE)]
     for outcome, count in rows.groupby("outcome")["count"].sum().nlargest(3).items():
         yield f"{outcome}: {count:,}"
 

@@ -1,61 +1,80 @@
-"""Plain `locust --csv PREFIX` files to the frames of an Experiment.
+"""Plain `locust --csv PREFIX` files of any Locust since 0.8 to an Experiment.
 
-Reads PREFIX_stats.csv as Locust 2 writes it. What it does not hold stays missing: windows, warm-up, histograms,
-failures by second, the server. Locust's numbers are over the whole run; its percentiles are cut to whole milliseconds
-and, from 100 ms up, rounded to two digits.
+What they do not hold stays missing: windows, warm-up, histograms, failures by second, the server. Locust's numbers are
+over the whole run; its percentiles are cut to whole milliseconds and, from 100 ms up, rounded to two digits.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from analysis import load, pairing
+from analysis.importers import locust_failures, locust_history, locust_stats
+from analysis.importers.harmless import harmless
+from analysis.importers.locust_stats import REQUESTS, STATS, Summary
+from analysis.importers.oddities import Oddities
 from analysis.load import Experiment, Oddity
-from analysis.metrics import ALL_REQUESTS
 from analysis.record import USAGE_COLUMNS, ExperimentRecord, PlannedRun, RecordError
 
-SUFFIX = "_stats.csv"
 FACTOR = "csv"
+FRAMES = {"reported": load.REPORTED_COLUMNS, "failed": load.FAILED_COLUMNS, "history": load.HISTORY_COLUMNS}
+SIDECARS = (locust_stats.DISTRIBUTION, locust_failures.FAILURES, locust_failures.EXCEPTIONS, locust_history.HISTORY)
+"""Files beside a summary. Where a shell's pattern names them, too, they stand for their prefix."""
 
-COLUMNS = {
-    "Min Response Time": "min",
-    "Average Response Time": "mean",
-    "50%": "p50",
-    "90%": "p90",
-    "95%": "p95",
-    "99%": "p99",
-    "Max Response Time": "max",
-}
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One run: its summary, and the label that it was given, if any."""
+
+    file: Path
+    label: str | None
+
+    @property
+    def prefix(self) -> Path:
+        """What `locust --csv` was given."""
+        suffix = STATS if self.file.name.endswith(STATS) else REQUESTS
+        return self.file.with_name(self.file.name.removesuffix(suffix))
 
 
 def load_prefixes(paths: Sequence[Path]) -> Experiment:
-    """Each prefix (or path of its _stats.csv) is one run of a treatment of its own, the first being the baseline.
+    """Each prefix (or path of its files) is a run, LABEL=PREFIX a replicate of LABEL; the first side is the baseline.
 
-    Raises RecordError where a file is missing or is not a stats file of Locust 2.
+    Raises RecordError where a file is missing or is no summary of Locust's.
     """
-    files = [stats_file(path) for path in paths]
-    names = _names(files)
-    oddities: list[Oddity] = []
-    rows = [row for number, file in enumerate(files, start=1) for row in _reported(number, file, oddities)]
-    plan = [
-        PlannedRun(n, 1, 1, {FACTOR: name}, str(file), n)
-        for n, (name, file) in enumerate(zip(names, files, strict=True), 1)
-    ]
-    runs = pd.DataFrame(
-        [
-            {"run": p.number, "block": 1, "replicate": 1, "treatment": pairing.key(p.treatment),
-             "status": load.COMPLETE, "folder": p.folder, "server_number": p.number}
-            for p in plan
-        ],
-        columns=list(load.RUN_COLUMNS),
-    )  # fmt: skip
+    sources = _sources(paths)
+    sides = _sides(sources)
+    plan = _plan(sides)
+    parts = [_read(planned.number, source) for planned, source in zip(plan, sources, strict=True)]
+    return experiment(
+        sources[0].file.parent,
+        _record(list(dict.fromkeys(sides)), plan, history=any(len(frames["history"]) for frames, _ in parts)),
+        runs_frame(plan),
+        {role: [frames[role] for frames, _ in parts] for role in FRAMES},
+        [oddity for _, oddities in parts for oddity in oddities.found()],
+    )
+
+
+def experiment(
+    folder: Path,
+    record: ExperimentRecord,
+    runs: pd.DataFrame,
+    frames: Mapping[str, Sequence[pd.DataFrame]],
+    oddities: Iterable[Oddity],
+) -> Experiment:
+    """An Experiment of summaries: `frames` holds those of the runs by role of FRAMES; nothing else was measured."""
+    filled = {role: [frame for frame in frames[role] if len(frame)] for role in FRAMES}
+    joined = {
+        role: pd.concat(parts, ignore_index=True) if parts else load.empty_frame(FRAMES[role])
+        for role, parts in filled.items()
+    }
     return Experiment(
-        folder=files[0].parent,
-        record=_record(names, plan),
+        folder=folder,
+        record=record,
         records={},
         runs=runs,
         response_times=load.empty_frame(load.HISTOGRAM_COLUMNS),
@@ -63,98 +82,152 @@ def load_prefixes(paths: Sequence[Path]) -> Experiment:
         usage=load.empty_frame(("run", *USAGE_COLUMNS)),
         health={},
         totals=load.empty_frame(load.TOTALS_COLUMNS),
-        reported=pd.DataFrame(rows, columns=list(load.REPORTED_COLUMNS)),
+        reported=joined["reported"],
+        failed=joined["failed"],
+        history=joined["history"],
         oddities=tuple(oddities),
         imported=True,
     )
 
 
-def stats_file(path: Path) -> Path:
-    """The _stats.csv of a prefix, or the path itself. Raises RecordError where there is none."""
-    file = path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
-    if not file.is_file():
+def runs_frame(plan: Iterable[PlannedRun]) -> pd.DataFrame:
+    """load.RUN_COLUMNS of complete runs without windows."""
+    rows = [
+        {"run": p.number, "block": p.block, "replicate": p.replicate, "treatment": pairing.key(p.treatment),
+         "status": load.COMPLETE, "folder": p.folder, "server_number": p.server_number}
+        for p in plan
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(load.RUN_COLUMNS)).astype({"reason": "object"})
+
+
+# --- which files -----------------------------------------------------------------------------------------------------
+
+
+def is_labelled(path: Path) -> bool:
+    """Whether an argument is LABEL=PREFIX, and not a file or prefix whose own name holds the sign."""
+    label, sign, prefix = str(path).partition("=")
+    return bool(sign and label and prefix) and not path.exists() and _summary_of(path) is None
+
+
+def prefix_of(path: Path) -> Path:
+    """The prefix that an argument of load_prefixes() means. Raises RecordError where there are no files of it."""
+    return _sources([path])[0].prefix
+
+
+def _sources(paths: Sequence[Path]) -> list[Source]:
+    found: dict[Path, Source] = {}
+    named: set[Path] = set()
+    for path in paths:
+        label, _, prefix = str(path).partition("=") if is_labelled(path) else (None, "", str(path))
+        source = Source(summary_file(Path(prefix)), label)
+        known = found.setdefault(source.file.resolve(), source)
+        if prefix.endswith(SIDECARS):
+            continue
+        if source.file.resolve() in named or known.label != label:
+            raise RecordError(f"{prefix}: the same Locust CSV is named twice; give each run once.")
+        named.add(source.file.resolve())
+    return list(found.values())
+
+
+def summary_file(path: Path) -> Path:
+    """The summary of a prefix or of one of its files. Raises RecordError where there is none."""
+    if path.is_dir():
+        raise RecordError(f"{path}: a folder cannot have a label; give prefixes of `locust --csv`.")
+    file = _summary_of(path)
+    if file is None:
         raise RecordError(
             f"{path}: neither a result folder of `python -m harness run` nor a prefix of `locust --csv` "
-            f"(no file {file.name})."
+            f"(no file {path.name + STATS}, and no {path.name + REQUESTS})."
         )
     return file
 
 
-def _record(names: list[str], plan: list[PlannedRun]) -> ExperimentRecord:
+def _summary_of(path: Path) -> Path | None:
+    if path.name.endswith((STATS, REQUESTS)) and path.is_file():
+        return path
+    sidecar = next((suffix for suffix in SIDECARS if path.name.endswith(suffix)), "")
+    prefix = path.name.removesuffix(sidecar)
+    if not prefix:
+        return None
+    candidates = (path.with_name(prefix + suffix) for suffix in (STATS, REQUESTS))
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _sides(sources: Sequence[Source]) -> list[str]:
+    """The side of each run: its label, or its prefix with as much of its folders as tells it from the others."""
+    prefixes = [source.prefix for source in sources if source.label is None]
+    whole = [p.resolve().as_posix().replace(".", "\0").replace("/", ".") for p in prefixes]
+    short = {n: name.replace(".", "/").replace("\0", ".") for n, name in pairing.short_names(whole).items()}
+    names = iter(short[name] for name in whole)
+    sides = [next(names) if source.label is None else source.label for source in sources]
+    labels = {source.label for source in sources}
+    taken = next((name for name in short.values() if name in labels), None)
+    if taken is not None:
+        raise RecordError(f"{taken}: both a label and the name of a run without one; give that run a label, too.")
+    return [harmless(side, "", None, Oddities(0)) for side in sides]
+
+
+# --- runs and their plan ---------------------------------------------------------------------------------------------
+
+
+def _plan(sides: Sequence[str]) -> list[PlannedRun]:
+    plan = []
+    for number, side in enumerate(sides, start=1):
+        replicate = sides[:number].count(side)
+        folder = f"{number:03d}-{re.sub('[^A-Za-z0-9._-]+', '-', side)[:60]}-rep{replicate}"
+        plan.append(PlannedRun(number, replicate, replicate, {FACTOR: side}, folder, number))
+    return plan
+
+
+def _read(run: int, source: Source) -> tuple[dict[str, pd.DataFrame], Oddities]:
+    oddities = Oddities(run)
+    other = source.prefix.with_name(source.prefix.name + REQUESTS)
+    if source.file.name.endswith(STATS) and other.is_file():
+        oddities.note(other.name, "lies beside a later summary of the same name, and is not read")
+    summaries = locust_stats.read_summaries(source.file, oddities)
+    frames = {
+        "reported": _reported(run, summaries),
+        "failed": locust_failures.read_failures(run, source.prefix, summaries, oddities),
+        "history": locust_history.read_history(run, source.prefix, summaries, oddities),
+    }
+    return frames, oddities
+
+
+def _reported(run: int, summaries: Iterable[Summary]) -> pd.DataFrame:
+    rows = [
+        {"run": run, "endpoint": s.endpoint, "metric": metric, "value": value, "samples": samples}
+        for s in summaries
+        for metric, value, samples in s.values()
+    ]
+    return pd.DataFrame(rows, columns=list(load.REPORTED_COLUMNS)).astype({"value": "float64"})
+
+
+def _record(sides: list[str], plan: list[PlannedRun], history: bool) -> ExperimentRecord:
+    notes = [
+        "Read from Locust's own summary: whole runs, with their warm-up; what is not in it stays missing. With one "
+        "process Locust's CSV may lack the last second or more of a run."
+    ]
+    if history:
+        notes.append(
+            "The timeline is Locust's history: each rate is the mean of about ten seconds before it. The percentiles "
+            "in a history are over such a window or since the start, which it does not say, and are not used."
+        )
     return ExperimentRecord(
-        name="locust csv: " + " against ".join(reversed(names)),
+        name="locust csv: " + " against ".join(reversed(sides)),
         question="",
         workload="plain Locust CSV",
-        factors={FACTOR: list(names)},
-        baseline={FACTOR: names[0]},
+        factors={FACTOR: list(sides)},
+        baseline={FACTOR: sides[0]},
         primary={"metric": "throughput", "at": {}},
         margin=0.05,
         held_constant={},
-        notes=["Read from Locust's own summary: whole runs, with their warm-up; what is not in it stays missing."],
+        notes=notes,
         timing={},
-        replicates=1,
+        replicates=max(planned.replicate for planned in plan),
         order={},
         source=None,
         overrides=[],
         plan=plan,
         created_unix_s=0.0,
+        imported=True,
     )
-
-
-def _names(files: Sequence[Path]) -> list[str]:
-    """The prefix's name, with as much of its folders as tells it from the others."""
-    prefixes = [file.with_name(file.name.removesuffix(SUFFIX)) for file in files]
-    if len(set(prefixes)) < len(prefixes):
-        raise RecordError("The same Locust CSV is named twice; give each run once.")
-    short = pairing.short_names(p.resolve().as_posix().replace(".", "\0").replace("/", ".") for p in prefixes)
-    return [name.replace(".", "/").replace("\0", ".") for name in short.values()]
-
-
-def _reported(run: int, file: Path, oddities: list[Oddity]) -> Iterator[dict[str, object]]:
-    rows = _read(file)
-    if not any(row["Name"] == "Aggregated" for row in rows):
-        oddities.append(Oddity(run, file.name, "no Aggregated row: it has no numbers for all requests", True))
-    for row in rows:
-        endpoint = ALL_REQUESTS if row["Name"] == "Aggregated" else f"{row['Type']} {row['Name']}".strip()
-        unreadable = [name for name, value in row.items() if name in _NUMERIC and _number(value) is None]
-        if unreadable:
-            oddities.append(Oddity(run, file.name, f"{endpoint}: no number in {', '.join(unreadable)}", False))
-        for metric, value in _values(row):
-            yield {"run": run, "endpoint": endpoint, "metric": metric, "value": value,
-                   "samples": int(_number(row["Request Count"]) or 0)}  # fmt: skip
-
-
-_NUMERIC = ("Request Count", "Failure Count", "Requests/s", "Failures/s", *COLUMNS)
-
-
-def _values(row: dict[str, str]) -> Iterator[tuple[str, float | None]]:
-    requests, failures = _number(row["Request Count"]), _number(row["Failure Count"])
-    rate, failing = _number(row["Requests/s"]), _number(row["Failures/s"])
-    yield "throughput", rate - failing if rate is not None and failing is not None else None
-    for column, metric in COLUMNS.items():
-        yield metric, _number(row[column]) if requests else None
-    yield "success_ratio", (requests - failures) / requests if requests and failures is not None else None
-    yield "count", requests
-
-
-def _read(file: Path) -> list[dict[str, str]]:
-    try:
-        with file.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
-            reader = csv.DictReader(stream)
-            missing = [name for name in ("Type", "Name", *_NUMERIC) if name not in (reader.fieldnames or ())]
-            rows = [row for row in reader if None not in row and None not in row.values()]
-    except (OSError, csv.Error) as error:
-        raise RecordError(f"{file}: cannot be read ({error}).") from error
-    if missing:
-        raise RecordError(f"{file}: not a stats file of Locust 2; it lacks {', '.join(missing)}.")
-    if not rows:
-        raise RecordError(f"{file}: holds no whole row. Was Locust stopped before its first response?")
-    return rows
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 <= value <= load.LARGEST_NUMBER else None

@@ -223,7 +223,7 @@ def test_the_table_and_the_line(six: Path) -> None:
 
 def test_markdown_and_page_show_them_in_words(six: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     analysis = analysis_of(six, "failure_ratio < 1%", "mean(response_time) > 1s")
-    monkeypatch.setattr("analysis.plots.figures", lambda analysis: [])  # which take seconds
+    monkeypatch.setattr("analysis.plots.figures", lambda analysis, detail: [])  # which take seconds
     page = re.sub(r"<[^>]+>|\s+", " ", report.render_html([analysis]))
     assert re.search(r"failure_ratio &lt; 1% +processes = 1 +0 % +\[0 %, 0 %\] +pass ", page)
     assert re.search(r"mean\(response_time\) &gt; 1s +processes = 1 .* fail ", page)
