@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import csv
-import dataclasses
 import hashlib
-import http.client
 import json
 import os
-import re
 import secrets
 import shutil
 import sqlite3
@@ -25,14 +20,13 @@ from harness import install
 from harness.configuration import Configuration, Value, read
 from harness.datasets import keystone as dataset_keystone
 from harness.server import Process, Server, ServerError, Target, free_port
+from harness.systems.keystone_probe import Probe, users
 
 PREPARED = install.SERVERS / "prepared"
 REGION = "RegionOne"
 NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds")
 NEEDS_TEMPLATES = ("uwsgi.ini.j2",)
-READY_AGENT = "stackswarm-ready"
 KEY_FOLDERS = ("fernet-keys", "credential-keys", "jws-keys/public", "jws-keys/private")
-PROBE_TIMEOUT_S = 5.0
 
 Report = Callable[[str], None]
 
@@ -46,15 +40,6 @@ class Dataset(pydantic.BaseModel):
     users_per_project: int = pydantic.Field(ge=1, le=100_000, strict=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class User:
-    """Credentials of one user of the dataset."""
-
-    username: str
-    password: str
-    project: str
-
-
 def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:
     """Install Keystone and build the database and keys for this dataset and hash cost, unless they exist.
 
@@ -65,8 +50,8 @@ def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Repor
     folder = PREPARED / f"keystone-{hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]}"
     with install.locked(folder):
         if not folder.is_dir():
-            users = dataset["projects"] * dataset["users_per_project"]
-            report(f"preparing a Keystone database with {dataset['projects']} projects and {users} users")
+            total = dataset["projects"] * dataset["users_per_project"]
+            report(f"preparing a Keystone database with {dataset['projects']} projects and {total} users")
             building = folder.with_suffix(".building")
             shutil.rmtree(building, ignore_errors=True)
             try:
@@ -154,9 +139,9 @@ def server(prepared: Path, scratch: Path, configuration: Configuration, paramete
         log,
     )
     before = [_memcached(scratch, memcached_port)] if parameters["cache"] == "memcached" else []
-    users = _users(state / "users.csv", limit=16)
+    some_users = users(state / "users.csv", limit=16)
     admin_password = (state / "admin-password").read_text(encoding="ascii")
-    probe = _Probe(port, log, int(parameters["processes"]), users)
+    probe = Probe(port, log, int(parameters["processes"]), some_users)
     return Server(
         target=Target(
             f"http://127.0.0.1:{port}", _credentials(port, admin_password), {"users-csv": str(state / "users.csv")}
@@ -166,7 +151,7 @@ def server(prepared: Path, scratch: Path, configuration: Configuration, paramete
         # Without this start's folder and ports, so that equal configurations are equal texts.
         rendered=_render(configuration, parameters, "<scratch>/state", "<port>", "<memcached-port>"),
         version=environment.version("keystone"),
-        secrets=frozenset({admin_password, users[0].password}),
+        secrets=frozenset({admin_password, some_users[0].password}),
     )
 
 
@@ -212,59 +197,4 @@ def _credentials(port: int, admin_password: str) -> dict[str, str]:
         "OS_USER_DOMAIN_ID": "default",
         "OS_PROJECT_DOMAIN_ID": "default",
         "OS_IDENTITY_API_VERSION": "3",
-    }
-
-
-def _users(path: Path, limit: int) -> list[User]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row, _ in zip(csv.DictReader(file), range(limit), strict=False)]
-    return [User(row["username"], row["password"], row["project_name"]) for row in rows]
-
-
-class _Probe:
-    """Asks for tokens, as many at a time as there are processes, until each process has given one.
-
-    Which process answered is read from the request log. A process answers its first authentication much later than the
-    rest, because Keystone builds parts of itself on first use.
-    """
-
-    def __init__(self, port: int, log: Path, processes: int, users: list[User]) -> None:
-        self.port, self.log, self.processes, self.users = port, log, processes, users
-
-    def __call__(self) -> bool:
-        with concurrent.futures.ThreadPoolExecutor(self.processes) as pool:
-            statuses = list(pool.map(self._authenticate, range(self.processes)))
-        refused = [status for status in statuses if status not in (None, 201, 502, 503, 504)]
-        if refused:
-            raise ServerError(f"Keystone answered {refused[0]} to a user of its own dataset. Its log is {self.log}.")
-        return len(self._answered()) == self.processes
-
-    def _authenticate(self, number: int) -> int | None:
-        """HTTP status, or None where nobody answers yet."""
-        user = self.users[number % len(self.users)]
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PROBE_TIMEOUT_S)
-        try:
-            headers = {"Content-Type": "application/json", "User-Agent": READY_AGENT}
-            connection.request("POST", "/v3/auth/tokens", json.dumps(_password_request(user)), headers)
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
-
-    def _answered(self) -> set[str]:
-        pattern = rf'^request worker=(\d+) status=201 .* agent="{READY_AGENT}"$'
-        return set(re.findall(pattern, self.log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE))
-
-
-def _password_request(user: User) -> dict[str, Any]:
-    domain = {"id": "default"}
-    return {
-        "auth": {
-            "identity": {
-                "methods": ["password"],
-                "password": {"user": {"name": user.username, "domain": domain, "password": user.password}},
-            },
-            "scope": {"project": {"name": user.project, "domain": domain}},
-        }
     }
