@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SERVERS = REPOSITORY / ".servers"
 REQUIREMENTS = {
     "keystone": REPOSITORY / "configs/servers/keystone/requirements.txt",
+    "postgresql": REPOSITORY / "configs/servers/keystone/postgresql-requirements.txt",
     "nginx": REPOSITORY / "benchmarks/nginx-requirements.txt",
 }
 OLDEST_PYTHON = (3, 11)

@@ -138,7 +138,7 @@ def _on_one_server(
     came_up = False
     watcher.says(f"starting {experiment.server.system} ({_words(group[0], experiment, parameters)})")
     try:
-        prepared = system.prepare(parameters, dict(experiment.dataset), watcher.says)
+        prepared = system.prepare(chosen, parameters, dict(experiment.dataset), watcher.says)
         with (
             scratch_folder() as scratch,
             running(lambda place: system.server(prepared, place, chosen, parameters), scratch) as up,

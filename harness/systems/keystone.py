@@ -8,24 +8,24 @@ import json
 import os
 import secrets
 import shutil
-import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
 from harness import install
-from harness.configuration import Configuration, Value, read
+from harness.configuration import Configuration, Value
 from harness.datasets import keystone as dataset_keystone
 from harness.server import Process, Server, ServerError, Target, free_port
+from harness.systems import keystone_database, keystone_front_end
 from harness.systems.keystone_probe import Probe, users
 
 PREPARED = install.SERVERS / "prepared"
 REGION = "RegionOne"
 NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds")
-NEEDS_TEMPLATES = ("uwsgi.ini.j2",)
+NEEDS_TEMPLATES = (" or ".join(keystone_front_end.TEMPLATES),)
 KEY_FOLDERS = ("fernet-keys", "credential-keys", "jws-keys/public", "jws-keys/private")
 
 Report = Callable[[str], None]
@@ -40,13 +40,18 @@ class Dataset(pydantic.BaseModel):
     users_per_project: int = pydantic.Field(ge=1, le=100_000, strict=True)
 
 
-def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:
+def prepare(
+    configuration: Configuration, parameters: dict[str, Value], dataset: dict[str, Any], report: Report
+) -> Path:
     """Install Keystone and build the database and keys for this dataset and hash cost, unless they exist.
 
     Raises InstallError and ServerError.
     """
     environment = install.environment("keystone", report)
+    keystone_front_end.install_it(configuration, report)
     wanted = {"environment": environment.folder.name, "dataset": dataset, "hash_rounds": parameters["hash_rounds"]}
+    if keystone_database.is_postgresql(parameters):
+        wanted["database"] = install.environment("postgresql", report).folder.name
     folder = PREPARED / f"keystone-{hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]}"
     with install.locked(folder):
         if not folder.is_dir():
@@ -55,7 +60,7 @@ def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Repor
             building = folder.with_suffix(".building")
             shutil.rmtree(building, ignore_errors=True)
             try:
-                _build(building, environment, parameters, dataset)
+                _build(building, environment, configuration, parameters, dataset)
                 building.rename(folder)
             finally:
                 shutil.rmtree(building, ignore_errors=True)  # keys and passwords of a preparation that was broken off
@@ -63,7 +68,11 @@ def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Repor
 
 
 def _build(
-    state: Path, environment: install.Environment, parameters: dict[str, Value], dataset: dict[str, Any]
+    state: Path,
+    environment: install.Environment,
+    configuration: Configuration,
+    parameters: dict[str, Value],
+    dataset: dict[str, Any],
 ) -> None:
     state.mkdir(mode=0o700, parents=True)
     for folder in KEY_FOLDERS:
@@ -74,11 +83,23 @@ def _build(
     (state / "admin-password").touch(mode=0o600)
     (state / "admin-password").write_text(admin_password, encoding="ascii")
     config = state / "keystone.conf"
-    template = read("keystone", "uwsgi")
-    text = template.render("keystone.conf.j2", state=state) + template.render(
-        "overlays/hash_rounds/any.conf.j2", **parameters
-    )
-    config.write_text(text, encoding="utf-8")
+    places = {"state": state, "database_socket": state}
+    overlays = configuration.overlays({k: parameters[k] for k in ("hash_rounds", "database") if k in parameters})
+    texts = [configuration.render(name, **parameters, **places) for name in ("keystone.conf.j2", *overlays)]
+    config.write_text("".join(texts), encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        if keystone_database.is_postgresql(parameters):
+            text = configuration.render("postgresql.conf.j2", **places)
+            stack.enter_context(keystone_database.being_prepared(state, text))
+        _fill(state, environment, admin_password)
+        dataset_keystone.load(
+            environment, config, state / "users.csv", hash_rounds=int(parameters["hash_rounds"]), **dataset
+        )
+    config.unlink()
+
+
+def _fill(state: Path, environment: install.Environment, admin_password: str) -> None:
+    """Tables, keys and the administrator, by Keystone's own program."""
     _manage(environment, state, "db_sync")
     # The owner must be named. An empty name leaves the files to us, who may have no entry in /etc/passwd.
     nobody_else = ("--keystone-user", "", "--keystone-group", "")
@@ -89,10 +110,6 @@ def _build(
         (state / "jws-keys" / f"{kind}.pem").rename(state / "jws-keys" / kind / f"{kind}.pem")
     # The password travels in the environment: an argument would stand in the process list.
     _manage(environment, state, "bootstrap", "--bootstrap-region-id", REGION, OS_BOOTSTRAP_PASSWORD=admin_password)
-    dataset_keystone.load(
-        environment, config, state / "users.csv", hash_rounds=int(parameters["hash_rounds"]), **dataset
-    )
-    config.unlink()
 
 
 def _manage(
@@ -120,25 +137,21 @@ def _environment() -> dict[str, str]:
 def server(prepared: Path, scratch: Path, configuration: Configuration, parameters: dict[str, Value]) -> Server:
     """A Keystone with its own copy of the prepared state, on ports of its own."""
     environment = install.environment("keystone")
-    state = scratch / "state"
+    state, logs = scratch / "state", scratch / "logs"
     shutil.copytree(prepared, state)
-    _seen_today(state / "keystone.db")
+    keystone_database.let_all_have_logged_in(state, parameters)
     port, memcached_port = free_port(), free_port()
-    files = _render(configuration, parameters, str(state), str(port), str(memcached_port))
+    places = {
+        **{"folder": scratch, "state": state, "database_socket": scratch, "environment": environment.folder},
+        **{"modules": keystone_front_end.modules(configuration), "port": port, "memcached_port": memcached_port},
+    }
+    files = _render(configuration, parameters, places)
     for name, text in files.items():
         (scratch / name).write_text(text, encoding="utf-8")
-    log = scratch / "logs" / "uwsgi.log"
-    uwsgi = Process(
-        "uwsgi",
-        [str(environment.program("uwsgi")), "--ini", str(scratch / "uwsgi.ini")],
-        {
-            **_environment(),
-            "OS_KEYSTONE_CONFIG_DIR": str(scratch),
-            "OS_KEYSTONE_CONFIG_FILES": ";".join(name for name in files if name.endswith(".conf")),
-        },
-        log,
-    )
-    before = [_memcached(scratch, memcached_port)] if parameters["cache"] == "memcached" else []
+    overlays = ";".join(name for name in files if name.startswith("keystone-") or name == "keystone.conf")
+    variables = {**_environment(), "OS_KEYSTONE_CONFIG_DIR": str(scratch), "OS_KEYSTONE_CONFIG_FILES": overlays}
+    log = logs / f"{keystone_front_end.name(configuration)}.log"
+    front_end = keystone_front_end.process(configuration, environment, scratch, log, variables)
     some_users = users(state / "users.csv", limit=16)
     admin_password = (state / "admin-password").read_text(encoding="ascii")
     probe = Probe(port, log, int(parameters["processes"]), some_users)
@@ -146,35 +159,48 @@ def server(prepared: Path, scratch: Path, configuration: Configuration, paramete
         target=Target(
             f"http://127.0.0.1:{port}", _credentials(port, admin_password), {"users-csv": str(state / "users.csv")}
         ),
-        processes=[*before, uwsgi],
-        is_ready=probe,
+        processes=[*_services(scratch, parameters, memcached_port), front_end],
+        is_ready=lambda: _database_is_ready(scratch, parameters) and probe(),
         # Without this start's folder and ports, so that equal configurations are equal texts.
-        rendered=_render(configuration, parameters, "<scratch>/state", "<port>", "<memcached-port>"),
+        rendered=_render(configuration, parameters, PLACEHOLDERS),
         version=environment.version("keystone"),
         secrets=frozenset({admin_password, some_users[0].password}),
     )
 
 
-def _seen_today(database: Path) -> None:
-    """Let every user have logged in today already.
+def _services(scratch: Path, parameters: dict[str, Value], memcached_port: int) -> list[Process]:
+    """What Keystone needs besides itself, in the order of starting."""
+    services = []
+    if keystone_database.is_postgresql(parameters):
+        cluster, config = scratch / "state" / keystone_database.CLUSTER, scratch / "postgresql.conf"
+        services.append(keystone_database.process(cluster, config, scratch / "logs" / "postgresql.log"))
+    if parameters["cache"] == "memcached":
+        services.append(_memcached(scratch, memcached_port))
+    return services
 
-    Keystone writes the date at a user's first login of a day. SQLite does not allow two processes to write at once,
-    and Keystone answers 500 then; besides, the first login is not what an authentication costs the rest of the day.
-    """
-    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE user SET last_active_at = date('now')")
+
+def _database_is_ready(scratch: Path, parameters: dict[str, Value]) -> bool:
+    # Keystone answers 500 as long as it is not, and a 500 ends the waiting.
+    return not keystone_database.is_postgresql(parameters) or keystone_database.is_ready(scratch)
 
 
-def _render(
-    configuration: Configuration, parameters: dict[str, Value], state: str, port: str, memcached_port: str
-) -> dict[str, str]:
-    variables = {**parameters, "state": state, "port": port, "memcached_port": memcached_port}
+PLACEHOLDERS = {
+    **{"folder": "<scratch>", "state": "<scratch>/state", "database_socket": "<scratch>"},
+    **{"environment": "<environment>", "modules": "<modules>", "port": "<port>", "memcached_port": "<memcached-port>"},
+}
+
+
+def _render(configuration: Configuration, parameters: dict[str, Value], places: Mapping[str, object]) -> dict[str, str]:
+    """Name to text of the files that the servers read, Keystone's first."""
+    variables = {**parameters, **places}
     rendered = {"keystone.conf": configuration.render("keystone.conf.j2", **variables)}
     for overlay in configuration.overlays(parameters):
-        name = overlay.removeprefix("overlays/").removesuffix(".j2").replace("/", "-")
+        name = "keystone-" + overlay.removeprefix("overlays/").removesuffix(".j2").replace("/", "-")
         rendered[name] = configuration.render(overlay, **variables)
-    rendered["uwsgi.ini"] = configuration.render("uwsgi.ini.j2", **variables)
-    return rendered
+    templates = [t for t in ("uwsgi.ini.j2", "httpd.conf.j2", "keystone.wsgi.j2") if configuration.has(t)]
+    if keystone_database.is_postgresql(parameters):
+        templates.append("postgresql.conf.j2")
+    return rendered | {t.removesuffix(".j2"): configuration.render(t, **variables) for t in templates}
 
 
 def _memcached(scratch: Path, port: int) -> Process:
