@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -100,7 +101,18 @@ def _build(
 
 def _fill(state: Path, environment: install.Environment, admin_password: str) -> None:
     """Tables, keys and the administrator, by Keystone's own program."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for done in [pool.submit(make, state, environment) for make in (_make_tables, _make_keys)]:
+            done.result()
+    # The password travels in the environment: an argument would stand in the process list.
+    _manage(environment, state, "bootstrap", "--bootstrap-region-id", REGION, OS_BOOTSTRAP_PASSWORD=admin_password)
+
+
+def _make_tables(state: Path, environment: install.Environment) -> None:
     _manage(environment, state, "db_sync")
+
+
+def _make_keys(state: Path, environment: install.Environment) -> None:
     # The owner must be named. An empty name leaves the files to us, who may have no entry in /etc/passwd.
     nobody_else = ("--keystone-user", "", "--keystone-group", "")
     _manage(environment, state, "fernet_setup", *nobody_else)
@@ -108,8 +120,6 @@ def _fill(state: Path, environment: install.Environment, admin_password: str) ->
     _manage(environment, state, "create_jws_keypair", *nobody_else, cwd=state / "jws-keys")
     for kind in ("public", "private"):
         (state / "jws-keys" / f"{kind}.pem").rename(state / "jws-keys" / kind / f"{kind}.pem")
-    # The password travels in the environment: an argument would stand in the process list.
-    _manage(environment, state, "bootstrap", "--bootstrap-region-id", REGION, OS_BOOTSTRAP_PASSWORD=admin_password)
 
 
 def _manage(

@@ -24,12 +24,6 @@ def is_postgresql(parameters: Mapping[str, object]) -> bool:
     return parameters.get("database") == "postgresql"
 
 
-def version() -> str:
-    """Of the PostgreSQL that is installed here."""
-    said = subprocess.run([_program("postgres"), "--version"], capture_output=True, text=True, check=False).stdout
-    return said.split()[2] if len(said.split()) > 2 else "unknown"
-
-
 @contextlib.contextmanager
 def being_prepared(state: Path, text: str) -> Iterator[None]:
     """A new PostgreSQL that runs while Keystone's tables are filled; `text` is its configuration file.
@@ -48,6 +42,9 @@ def being_prepared(state: Path, text: str) -> Iterator[None]:
         _run("createdb", [*_as_keystone(state), "keystone"], log)
         yield
         _run("vacuumdb", [*_as_keystone(state), "--analyze", "--quiet", "keystone"], log)
+    (state / "postgresql.conf").unlink()
+    (state / "owner.json").unlink()
+    (state / "server-1").rmdir()
 
 
 def process(cluster: Path, config: Path, log: Path) -> Process:

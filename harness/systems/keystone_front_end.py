@@ -70,7 +70,7 @@ def _python_library_folder(environment: install.Environment, root: Path) -> Path
     if library.encode() not in (root / "usr/lib/apache2/modules/mod_wsgi.so").read_bytes():
         raise ServerError(
             f"Apache's mod_wsgi of this Debian release needs another Python than {library}, which Keystone's "
-            "environment has. Take the release's own, as in: make PYTHON=/usr/bin/python3 …, or choose the configuration uwsgi."
+            "environment has. Take the release's own, as in: make PYTHON=/usr/bin/python3 …, or choose uwsgi."
         )
     unpacked = [path.parent for path in root.glob(f"usr/lib/*/{library}") if prefix == "/usr"]
     for candidate in (Path(folder), *unpacked):
@@ -78,5 +78,5 @@ def _python_library_folder(environment: install.Environment, root: Path) -> Path
             return candidate
     raise ServerError(
         f"Apache's mod_wsgi needs {library}, and the Python of Keystone's environment ({prefix}) was built without it. "
-        "Take another, as in: make PYTHON=/usr/bin/python3 …, or choose the configuration uwsgi."
+        "Take another, as in: make PYTHON=/usr/bin/python3 …, or choose uwsgi."
     )
