@@ -214,7 +214,7 @@ def _render(configuration: Configuration, parameters: dict[str, Value], places: 
 
 
 def _memcached(scratch: Path, port: int) -> Process:
-    root = install.debian_packages("memcached", ["memcached", "libevent-2.1-7"])
+    root = install.memcached()
     user = ["-u", "root"] if os.geteuid() == 0 else []
     return Process(
         "memcached",

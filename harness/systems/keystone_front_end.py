@@ -27,7 +27,7 @@ def name(configuration: Configuration) -> str:
 def install_it(configuration: Configuration, report: install.Report) -> None:
     """Install what the front end needs besides Keystone's environment. Raises InstallError."""
     if name(configuration) == "apache":
-        _packages(report)
+        install.apache(report)
 
 
 def process(
@@ -41,7 +41,7 @@ def process(
     if name(configuration) == "uwsgi":
         argv = [str(environment.program("uwsgi")), "--ini", str(folder / "uwsgi.ini")]
         return Process("uwsgi", argv, dict(variables), log)
-    root = _packages()
+    root = install.apache()
     argv = [str(root / "usr/sbin/apache2"), "-f", str(folder / "httpd.conf"), "-DFOREGROUND"]
     libraries = f"{_python_library_folder(environment, root)}:{install.library_path(root)}"
     return Process("apache", another_user.command(argv), {**variables, "LD_LIBRARY_PATH": libraries}, log)
@@ -49,12 +49,7 @@ def process(
 
 def modules(configuration: Configuration) -> str:
     """The folder of Apache's modules; nothing where the front end is another."""
-    return str(_packages() / "usr/lib/apache2/modules") if name(configuration) == "apache" else ""
-
-
-def _packages(report: install.Report = lambda message: None) -> Path:
-    packages = ["apache2-bin", "libapache2-mod-wsgi-py3"]
-    return install.debian_packages("apache", packages, report, with_libraries=True)
+    return str(install.apache() / "usr/lib/apache2/modules") if name(configuration) == "apache" else ""
 
 
 def _python_library_folder(environment: install.Environment, root: Path) -> Path:
