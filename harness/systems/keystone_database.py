@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness import another_user, install
-from harness.server import Process, Server, ServerError, Target, running
+from harness.server import Process, Server, ServerError, Target, check_socket_path, running
 
 CLUSTER = "postgresql"
 """Name of the cluster's folder in a state."""
 USER = ("-h", "{socket}", "-p", "1", "-U", "keystone")
-MAX_SOCKET_BYTES = 107
-"""Of the path of a Unix socket on Linux."""
 
 
 def is_postgresql(parameters: Mapping[str, object]) -> bool:
@@ -49,11 +47,7 @@ def being_prepared(state: Path, text: str) -> Iterator[None]:
 
 def process(cluster: Path, config: Path, log: Path) -> Process:
     """PostgreSQL on a cluster, which must belong to whom it runs as. Its socket's place is in its configuration."""
-    if len(os.fsencode(config.with_name(".s.PGSQL.1.lock"))) > MAX_SOCKET_BYTES:
-        raise ServerError(
-            f"PostgreSQL's Unix socket would have a path of more than {MAX_SOCKET_BYTES} bytes, below {config.parent}. "
-            "Move the repository to a shorter path, or choose database: sqlite."
-        )
+    check_socket_path(config.with_name(".s.PGSQL.1"), "PostgreSQL")
     argv = [_program("postgres"), "-D", str(cluster), "-c", f"config_file={config}"]
     return Process("postgresql", another_user.command(argv), _environment(), log)
 

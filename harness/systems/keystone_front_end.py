@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness import another_user, install
 from harness.configuration import Configuration
-from harness.server import Process, ServerError
+from harness.server import Process, ServerError, check_socket_path
 
 TEMPLATES = {"uwsgi.ini.j2": "uwsgi", "httpd.conf.j2": "apache"}
 """The template that a configuration has to have, one of them: front end."""
@@ -41,6 +41,7 @@ def process(
     if name(configuration) == "uwsgi":
         argv = [str(environment.program("uwsgi")), "--ini", str(folder / "uwsgi.ini")]
         return Process("uwsgi", argv, dict(variables), log)
+    check_socket_path(folder / "wsgi.4194304.0.1.sock", "mod_wsgi")
     root = install.apache()
     argv = [str(root / "usr/sbin/apache2"), "-f", str(folder / "httpd.conf"), "-DFOREGROUND"]
     libraries = f"{_python_library_folder(environment, root)}:{install.library_path(root)}"
