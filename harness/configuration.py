@@ -38,6 +38,8 @@ class Parameter(pydantic.BaseModel):
     """What the server does when nobody configures it."""
     note: str | None = None
     """What to print in the report where the value is not the shipped one."""
+    meaning: dict[str, str] = {}
+    """Value to a sentence on what it means for the result, which every report prints."""
 
     def error(self, name: str, value: object) -> str | None:
         """Why `value` is not allowed, or None."""
@@ -91,20 +93,32 @@ class Configuration:
         return {name: parameters.get(name, p.default) for name, p in self.declaration.parameters.items()}
 
     def notes(self, values: dict[str, set[Value]]) -> list[str]:
-        """The conditions, and a sentence for each parameter that is not as shipped; `values` are all levels used."""
+        """The conditions, a sentence for each parameter that is not as shipped, and for each value that has a meaning.
+
+        `values` are all levels used.
+        """
         differing = [
             f"{self.system} runs with {name} = {', '.join(map(str, sorted(values[name], key=str)))}, and ships with "
             f"{p.shipped}. {p.note or ''}".strip()
             for name, p in self.declaration.parameters.items()
             if p.shipped is not None and name in values and values[name] != {p.shipped}
         ]
-        return [*differing, *self.declaration.conditions]
+        meanings = [
+            f"{name} = {value}: {p.meaning[str(value)]}"
+            for name, p in self.declaration.parameters.items()
+            for value in sorted(values.get(name, ()), key=str)
+            if str(value) in p.meaning
+        ]
+        return [*differing, *meanings, *self.declaration.conditions]
 
     def lacks(self, parameters: tuple[str, ...], templates: tuple[str, ...]) -> list[str]:
-        """What of these the configuration does not have, in words."""
-        places = (self.folder, self.folder.parent)
+        """What of these the configuration does not have, in words. A template may be "this or that"."""
         missing = [f"the parameter {name}" for name in parameters if name not in self.declaration.parameters]
-        return missing + [f"the template {t}" for t in templates if not any((p / t).is_file() for p in places)]
+        return missing + [f"the template {t}" for t in templates if not any(map(self.has, t.split(" or ")))]
+
+    def has(self, template: str) -> bool:
+        """Whether there is such a template in its own folder or the system's."""
+        return any((place / template).is_file() for place in (self.folder, self.folder.parent))
 
     def render(self, template: str, **variables: Any) -> str:
         """Fill in a template: a path below the configuration's folder, or below the system's for shared files."""

@@ -30,6 +30,9 @@ NOT_BUILT: dict[Keys, str] = {
 }
 """Keys of the schema whose feature does not exist yet. They are refused, not ignored."""
 
+WHOLE_SERVER = "server"
+"""The factor whose levels are names of whole servers."""
+
 KEYED_BY_PATH = ("factors", "baseline", "at")
 """Mappings whose keys are dotted paths themselves."""
 
@@ -237,6 +240,11 @@ class Experiment(Model):
             raise ValueError("a mix of workloads is not built yet; name one workload")
         return workload
 
+    @pydantic.field_validator("factors", mode="before")
+    @classmethod
+    def _names_of_servers(cls, factors: object) -> object:
+        return {**factors, **factor_levels({"factors": factors})} if isinstance(factors, dict) else factors
+
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentFile:
@@ -266,10 +274,14 @@ def treatments(factors: dict[str, list[Level]]) -> list[Treatment]:
 
 
 def substitute(document: Document, levels: Treatment) -> Document:
-    """A copy of `document` with each dotted path set to its level; missing mappings on the way are made."""
+    """A copy of `document` with each dotted path set to its level; missing mappings on the way are made.
+
+    A level of `server` is the name of a whole one.
+    """
     result = copy.deepcopy(document)
     for path, level in levels.items():
-        _set(result, path.split("."), level)
+        named = whole_servers(document).get(str(level)) if path == WHOLE_SERVER else level
+        _set(result, path.split("."), copy.deepcopy(named))
     return result
 
 
@@ -435,4 +447,13 @@ def factor_levels(document: Document) -> dict[str, list[Level]]:
     factors = document.get("factors")
     if not isinstance(factors, dict):
         return {}
-    return {path: levels for path, levels in factors.items() if isinstance(levels, list) and levels}
+    names: dict[str, Any] = {WHOLE_SERVER: list(servers)} if (servers := whole_servers(document)) else {}
+    lists = {path: levels for path, levels in factors.items() if isinstance(levels, list) and levels}
+    return {path: {**lists, **names}[path] for path in factors if path in lists or path in names}
+
+
+def whole_servers(document: Document) -> dict[str, Any]:
+    """The servers that `factors.server` names: what `server` is in a treatment of that name."""
+    factors = document.get("factors")
+    servers = factors.get(WHOLE_SERVER) if isinstance(factors, dict) else None
+    return servers if isinstance(servers, dict) else {}

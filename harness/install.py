@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SERVERS = REPOSITORY / ".servers"
 REQUIREMENTS = {
     "keystone": REPOSITORY / "configs/servers/keystone/requirements.txt",
+    "postgresql": REPOSITORY / "configs/servers/keystone/postgresql-requirements.txt",
     "nginx": REPOSITORY / "benchmarks/nginx-requirements.txt",
 }
 OLDEST_PYTHON = (3, 11)
@@ -202,6 +203,16 @@ def chromium(report: Report = _silent) -> tuple[Path, dict[str, str]]:
     return program, variables | {"FONTCONFIG_FILE": str(fonts)}
 
 
+def apache(report: Report = _silent) -> Path:
+    """Where Apache httpd and mod_wsgi lie unpacked. Raises InstallError."""
+    return debian_packages("apache", ["apache2-bin", "libapache2-mod-wsgi-py3"], report, with_libraries=True)
+
+
+def memcached(report: Report = _silent) -> Path:
+    """Where memcached lies unpacked. Raises InstallError."""
+    return debian_packages("memcached", ["memcached"], report, with_libraries=True)
+
+
 def library_path(root: Path) -> str:
     """LD_LIBRARY_PATH for programs unpacked under `root`, whatever the architecture's folder is called."""
     libraries = [folder for base in ("usr/lib", "lib") for folder in sorted((root / base).glob("*-linux-gnu*"))]
@@ -245,6 +256,8 @@ def install(names: Sequence[str], report: Report) -> None:
         "locust": lambda: locust_environment(False, report),
         "tests": lambda: locust_environment(True, report),
         "chromium": lambda: chromium(report),
+        "apache": lambda: apache(report),
+        "memcached": lambda: memcached(report),
         **{name: lambda name=name: environment(name, report) for name in REQUIREMENTS},  # type: ignore[misc]
     }
     if unknown := [name for name in names if name not in tasks]:
@@ -257,7 +270,7 @@ def install(names: Sequence[str], report: Report) -> None:
             for future in done:
                 pending.pop(future)
                 future.result()
-            counted = [name for name in pending.values() if name != "chromium"]
+            counted = [name for name in pending.values() if name not in ("chromium", "apache", "memcached")]
             if counted and not done:
                 report(_progress(counted, time.monotonic() - began))
 

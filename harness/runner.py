@@ -14,7 +14,7 @@ from analysis.record import ExperimentRecord, PlannedRun, RunRecord
 from harness import arrivals, configuration, load
 from harness.configuration import Value
 from harness.environment import environment
-from harness.experiment import Experiment, ExperimentFile
+from harness.experiment import WHOLE_SERVER, Experiment, ExperimentFile
 from harness.load import LoadError
 from harness.plan import plan
 from harness.sampler import Sampler
@@ -55,7 +55,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         held_constant={
             path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
         },
-        notes=[*_notes(experiment, values), *arrivals.sentences(file)],
+        notes=[*_notes(file, values), *arrivals.sentences(file)],
         timing=_timing(experiment),
         replicates=experiment.replicates,
         order=experiment.order.model_dump(),
@@ -104,10 +104,23 @@ def _options(experiment: Experiment) -> dict[str, dict[str, Any]]:
     return {f"options.{workload}": dict(given) for workload, given in experiment.options.items()}
 
 
-def _notes(experiment: Experiment, values: dict[str, set[Any]]) -> list[str]:
+def _notes(file: ExperimentFile, values: dict[str, set[Any]]) -> list[str]:
+    """What the names of servers stand for, and what every configuration in use wants said; each sentence once."""
     prefix = "server.parameters."
     used = {path.removeprefix(prefix): v for path, v in values.items() if path.startswith(prefix)}
-    return configuration.read(experiment.server.system, experiment.server.configuration).notes(used)
+    configurations = {(s.system, s.configuration) for s in (file.at(t).server for t in file.treatments())}
+    said = [note for pair in sorted(configurations) for note in configuration.read(*pair).notes(used)]
+    return list(dict.fromkeys([*_named_servers(file), *said]))
+
+
+def _named_servers(file: ExperimentFile) -> list[str]:
+    sentences = []
+    for name in file.experiment.factors.get(WHOLE_SERVER, []):
+        server = file.at({WHOLE_SERVER: name}).server
+        chosen = configuration.read(server.system, server.configuration).complete(dict(server.parameters))
+        words = ", ".join(f"{parameter} = {value}" for parameter, value in chosen.items())
+        sentences.append(f"{name} is {server.system}/{server.configuration} with {words}.")
+    return sentences
 
 
 def run(file: ExperimentFile, folder: Path, watcher: Watcher) -> list[RunRecord]:
@@ -138,7 +151,7 @@ def _on_one_server(
     came_up = False
     watcher.says(f"starting {experiment.server.system} ({_words(group[0], experiment, parameters)})")
     try:
-        prepared = system.prepare(parameters, dict(experiment.dataset), watcher.says)
+        prepared = system.prepare(chosen, parameters, dict(experiment.dataset), watcher.says)
         with (
             scratch_folder() as scratch,
             running(lambda place: system.server(prepared, place, chosen, parameters), scratch) as up,

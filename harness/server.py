@@ -30,6 +30,8 @@ READY_TIMEOUT_S = 120.0
 POLL_S = 0.1
 IDLE_TIMEOUT_S = 60.0
 IDLE_SAMPLE_S = 0.3
+MAX_SOCKET_BYTES = 107
+"""Of the path of a Unix socket on Linux."""
 IDLE_SHARE = 0.1
 """A server that uses less of a core than this is idle: timers and health checks, no requests."""
 
@@ -252,6 +254,15 @@ def _first_ephemeral_port() -> int:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError):
         return 32_768
+
+
+def check_socket_path(path: Path, whose: str) -> None:
+    """Raise ServerError where a Unix socket cannot have this path."""
+    if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
+        raise ServerError(
+            f"{whose}'s Unix socket would have a path of more than {MAX_SOCKET_BYTES} bytes, below {path.parent}. "
+            "Move the repository to a shorter path, or choose a configuration without it."
+        )
 
 
 def last_words(log: Path) -> str:

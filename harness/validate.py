@@ -15,6 +15,7 @@ from harness import arrivals, configuration, load
 from harness.configuration import Configuration
 from harness.experiment import (
     RATES,
+    WHOLE_SERVER,
     Document,
     Experiment,
     ExperimentError,
@@ -29,6 +30,7 @@ from harness.experiment import (
     shape_problems,
     substitute,
     treatments,
+    whole_servers,
 )
 from harness.install import REPOSITORY
 from harness.suggestions import did_you_mean, there_is_no
@@ -39,7 +41,7 @@ LOAD_FACTORS = (
     *("users", "processes", "think_time", "requests"),
     *(*RATES, "arrival_process", "max_in_flight", "max_lateness"),
 )
-FREE_FACTORS = ("workload", "server.configuration", *(f"load.{key}" for key in LOAD_FACTORS))
+FREE_FACTORS = ("workload", WHOLE_SERVER, "server.configuration", *(f"load.{key}" for key in LOAD_FACTORS))
 
 Found = Iterator[tuple[Keys, str]]
 
@@ -63,7 +65,8 @@ def read(path: Path, overrides: tuple[str, ...] = (), rate_files: dict[str, str]
     if rate_files is None:
         rate_files = arrivals.read_files(path.parent, [name for key, name, _, _ in schedules if key == "arrival_rates"])
     _derive_steady_state(document, rate_files)
-    found = [*_problems(document, factors), *_schedule_problems(document, schedules, rate_files)]
+    found = [*_whole_server_problems(parsed.document), *_problems(document, factors)]
+    found += [*_schedule_problems(document, schedules, rate_files)]
     problems = [parsed.problem(keys, message) for keys, message in found]
     problems += _varied_overrides(overrides, factors)
     if problems:
@@ -93,9 +96,11 @@ def _problems(document: Document, factors: dict[str, list[Level]]) -> Found:
 
 def _name_null_caches(document: Document) -> None:
     """YAML reads an unquoted `null` as nothing; as a parameter's value it is the word."""
-    parameters = _mapping(document, "server", "parameters")
-    for name, value in parameters.items():
-        parameters[name] = "null" if value is None else value
+    named = whole_servers(document)
+    everywhere = (_mapping(document, "server", "parameters"), *(_mapping(named, name, "parameters") for name in named))
+    for parameters in everywhere:
+        for name, value in parameters.items():
+            parameters[name] = "null" if value is None else value
     for path, levels in _mapping(document, "factors").items():
         if path.startswith("server.parameters.") and isinstance(levels, list):
             levels[:] = ["null" if level is None else level for level in levels]
@@ -233,8 +238,9 @@ def _configuration(document: Document) -> Configuration | None:
 def _factor_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     if not isinstance(document.get("factors", {}), dict):
         yield ("factors",), "factors: write a mapping of dotted paths to lists of levels"
-    for path, levels in _mapping(document, "factors").items():
+    for path, given in _mapping(document, "factors").items():
         keys: Keys = ("factors", path)
+        levels = factors.get(path, given)
         if not isinstance(levels, list) or not levels:
             yield keys, f"factors.{path}: write its levels as a list, as in [1, 2]"
             continue
@@ -253,7 +259,10 @@ def _level_problems(document: Document, path: str, i: int, level: Level) -> Foun
     before = {message for _, message in _document_problems(document)}
     for _, message in _document_problems(substitute(document, {path: level})):
         if message not in before:
-            yield ("factors", path, i), f"factors.{path}: level {level!r}: {message}"
+            yield (
+                ("factors", path, str(level) if path == WHOLE_SERVER else i),
+                f"factors.{path}: level {level!r}: {message}",
+            )
 
 
 def _treatment_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
@@ -266,6 +275,40 @@ def _treatment_problems(document: Document, factors: dict[str, list[Level]]) -> 
     found = {message for t in treatments(sizes) for _, message in _share_problems(substitute(document, t))}
     already = {message for _, message in _share_problems(document)}
     yield from (((("factors", "load.processes"), message)) for message in sorted(found - already))
+    yield from _server_treatment_problems(document, factors)
+
+
+def _server_treatment_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
+    """What one server configuration takes as a parameter's value and another one does not."""
+    of_server = {path: levels for path, levels in factors.items() if path.startswith("server.")}
+    system = str(_mapping(document, "server").get("system"))
+    alone = [substitute(document, {path: level}) for path, levels in of_server.items() for level in levels]
+    already = {message for changed in (document, *alone) for _, message in _server_problems(system, changed)}
+    told: set[str] = set()
+    for treatment in treatments(of_server):
+        for keys, message in _server_problems(system, substitute(document, treatment)):
+            if message not in already | told:
+                told.add(message)
+                where = f"with server.configuration = {treatment.get('server.configuration')}"
+                yield ("factors", ".".join(map(str, keys))), f"{message} {where}"
+
+
+def _whole_server_problems(document: Document) -> Found:
+    """`factors.server` stands for `server` and all in it."""
+    given = _mapping(document, "factors").get(WHOLE_SERVER)
+    if given is None:
+        return
+    if not isinstance(given, dict) or not given or not all(isinstance(server, dict) for server in given.values()):
+        yield ("factors", WHOLE_SERVER), f"factors.server: write names with a whole server each, as in {_WHOLE}"
+        return
+    for path in _mapping(document, "factors"):
+        if path.startswith(f"{WHOLE_SERVER}."):
+            yield ("factors", path), f"factors.{path}: write it into each server of factors.server instead"
+    if "server" in document:
+        yield ("server",), "server: factors.server names whole servers; leave it out"
+
+
+_WHOLE = "{uWSGI: {system: keystone, configuration: uwsgi}, Apache: {system: keystone, configuration: apache}}"
 
 
 def _document_problems(document: Document) -> Found:

@@ -30,7 +30,9 @@ class System(Protocol):
     def NEEDS_TEMPLATES(self) -> tuple[str, ...]:
         """Templates that each configuration must have, in its own folder or the system's."""
 
-    def prepare(self, parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:
+    def prepare(
+        self, configuration: Configuration, parameters: dict[str, Value], dataset: dict[str, Any], report: Report
+    ) -> Path:
         """Install the system and build its prepared state, unless both exist; return the state's folder."""
 
     def server(

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import csv
-import dataclasses
 import hashlib
-import http.client
 import json
 import os
-import re
 import secrets
 import shutil
-import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
 from harness import install
-from harness.configuration import Configuration, Value, read
+from harness.configuration import Configuration, Value
 from harness.datasets import keystone as dataset_keystone
 from harness.server import Process, Server, ServerError, Target, free_port
+from harness.systems import keystone_database, keystone_front_end
+from harness.systems.keystone_probe import Probe, users
 
 PREPARED = install.SERVERS / "prepared"
 REGION = "RegionOne"
 NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds")
-NEEDS_TEMPLATES = ("uwsgi.ini.j2",)
-READY_AGENT = "stackswarm-ready"
+NEEDS_TEMPLATES = (" or ".join(keystone_front_end.TEMPLATES),)
 KEY_FOLDERS = ("fernet-keys", "credential-keys", "jws-keys/public", "jws-keys/private")
-PROBE_TIMEOUT_S = 5.0
 
 Report = Callable[[str], None]
 
@@ -46,31 +41,27 @@ class Dataset(pydantic.BaseModel):
     users_per_project: int = pydantic.Field(ge=1, le=100_000, strict=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class User:
-    """Credentials of one user of the dataset."""
-
-    username: str
-    password: str
-    project: str
-
-
-def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Report) -> Path:
+def prepare(
+    configuration: Configuration, parameters: dict[str, Value], dataset: dict[str, Any], report: Report
+) -> Path:
     """Install Keystone and build the database and keys for this dataset and hash cost, unless they exist.
 
     Raises InstallError and ServerError.
     """
     environment = install.environment("keystone", report)
+    keystone_front_end.install_it(configuration, report)
     wanted = {"environment": environment.folder.name, "dataset": dataset, "hash_rounds": parameters["hash_rounds"]}
+    if keystone_database.is_postgresql(parameters):
+        wanted["database"] = install.environment("postgresql", report).folder.name
     folder = PREPARED / f"keystone-{hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]}"
     with install.locked(folder):
         if not folder.is_dir():
-            users = dataset["projects"] * dataset["users_per_project"]
-            report(f"preparing a Keystone database with {dataset['projects']} projects and {users} users")
+            total = dataset["projects"] * dataset["users_per_project"]
+            report(f"preparing a Keystone database with {dataset['projects']} projects and {total} users")
             building = folder.with_suffix(".building")
             shutil.rmtree(building, ignore_errors=True)
             try:
-                _build(building, environment, parameters, dataset)
+                _build(building, environment, configuration, parameters, dataset)
                 building.rename(folder)
             finally:
                 shutil.rmtree(building, ignore_errors=True)  # keys and passwords of a preparation that was broken off
@@ -78,7 +69,11 @@ def prepare(parameters: dict[str, Value], dataset: dict[str, Any], report: Repor
 
 
 def _build(
-    state: Path, environment: install.Environment, parameters: dict[str, Value], dataset: dict[str, Any]
+    state: Path,
+    environment: install.Environment,
+    configuration: Configuration,
+    parameters: dict[str, Value],
+    dataset: dict[str, Any],
 ) -> None:
     state.mkdir(mode=0o700, parents=True)
     for folder in KEY_FOLDERS:
@@ -89,12 +84,35 @@ def _build(
     (state / "admin-password").touch(mode=0o600)
     (state / "admin-password").write_text(admin_password, encoding="ascii")
     config = state / "keystone.conf"
-    template = read("keystone", "uwsgi")
-    text = template.render("keystone.conf.j2", state=state) + template.render(
-        "overlays/hash_rounds/any.conf.j2", **parameters
-    )
-    config.write_text(text, encoding="utf-8")
+    places = {"state": state, "database_socket": state}
+    overlays = configuration.overlays({k: parameters[k] for k in ("hash_rounds", "database") if k in parameters})
+    texts = [configuration.render(name, **parameters, **places) for name in ("keystone.conf.j2", *overlays)]
+    config.write_text("".join(texts), encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        if keystone_database.is_postgresql(parameters):
+            text = configuration.render("postgresql.conf.j2", **places)
+            stack.enter_context(keystone_database.being_prepared(state, text))
+        _fill(state, environment, admin_password)
+        dataset_keystone.load(
+            environment, config, state / "users.csv", hash_rounds=int(parameters["hash_rounds"]), **dataset
+        )
+    config.unlink()
+
+
+def _fill(state: Path, environment: install.Environment, admin_password: str) -> None:
+    """Tables, keys and the administrator, by Keystone's own program."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for done in [pool.submit(make, state, environment) for make in (_make_tables, _make_keys)]:
+            done.result()
+    # The password travels in the environment: an argument would stand in the process list.
+    _manage(environment, state, "bootstrap", "--bootstrap-region-id", REGION, OS_BOOTSTRAP_PASSWORD=admin_password)
+
+
+def _make_tables(state: Path, environment: install.Environment) -> None:
     _manage(environment, state, "db_sync")
+
+
+def _make_keys(state: Path, environment: install.Environment) -> None:
     # The owner must be named. An empty name leaves the files to us, who may have no entry in /etc/passwd.
     nobody_else = ("--keystone-user", "", "--keystone-group", "")
     _manage(environment, state, "fernet_setup", *nobody_else)
@@ -102,12 +120,6 @@ def _build(
     _manage(environment, state, "create_jws_keypair", *nobody_else, cwd=state / "jws-keys")
     for kind in ("public", "private"):
         (state / "jws-keys" / f"{kind}.pem").rename(state / "jws-keys" / kind / f"{kind}.pem")
-    # The password travels in the environment: an argument would stand in the process list.
-    _manage(environment, state, "bootstrap", "--bootstrap-region-id", REGION, OS_BOOTSTRAP_PASSWORD=admin_password)
-    dataset_keystone.load(
-        environment, config, state / "users.csv", hash_rounds=int(parameters["hash_rounds"]), **dataset
-    )
-    config.unlink()
 
 
 def _manage(
@@ -135,65 +147,74 @@ def _environment() -> dict[str, str]:
 def server(prepared: Path, scratch: Path, configuration: Configuration, parameters: dict[str, Value]) -> Server:
     """A Keystone with its own copy of the prepared state, on ports of its own."""
     environment = install.environment("keystone")
-    state = scratch / "state"
+    state, logs = scratch / "state", scratch / "logs"
     shutil.copytree(prepared, state)
-    _seen_today(state / "keystone.db")
+    keystone_database.let_all_have_logged_in(state, parameters)
     port, memcached_port = free_port(), free_port()
-    files = _render(configuration, parameters, str(state), str(port), str(memcached_port))
+    places = {
+        **{"folder": scratch, "state": state, "database_socket": scratch, "environment": environment.folder},
+        **{"modules": keystone_front_end.modules(configuration), "port": port, "memcached_port": memcached_port},
+    }
+    files = _render(configuration, parameters, places)
     for name, text in files.items():
         (scratch / name).write_text(text, encoding="utf-8")
-    log = scratch / "logs" / "uwsgi.log"
-    uwsgi = Process(
-        "uwsgi",
-        [str(environment.program("uwsgi")), "--ini", str(scratch / "uwsgi.ini")],
-        {
-            **_environment(),
-            "OS_KEYSTONE_CONFIG_DIR": str(scratch),
-            "OS_KEYSTONE_CONFIG_FILES": ";".join(name for name in files if name.endswith(".conf")),
-        },
-        log,
-    )
-    before = [_memcached(scratch, memcached_port)] if parameters["cache"] == "memcached" else []
-    users = _users(state / "users.csv", limit=16)
+    overlays = ";".join(name for name in files if name.startswith("keystone-") or name == "keystone.conf")
+    variables = {**_environment(), "OS_KEYSTONE_CONFIG_DIR": str(scratch), "OS_KEYSTONE_CONFIG_FILES": overlays}
+    log = logs / f"{keystone_front_end.name(configuration)}.log"
+    front_end = keystone_front_end.process(configuration, environment, scratch, log, variables)
+    some_users = users(state / "users.csv", limit=16)
     admin_password = (state / "admin-password").read_text(encoding="ascii")
-    probe = _Probe(port, log, int(parameters["processes"]), users)
+    probe = Probe(port, log, int(parameters["processes"]), some_users)
     return Server(
         target=Target(
             f"http://127.0.0.1:{port}", _credentials(port, admin_password), {"users-csv": str(state / "users.csv")}
         ),
-        processes=[*before, uwsgi],
-        is_ready=probe,
+        processes=[*_services(scratch, parameters, memcached_port), front_end],
+        is_ready=lambda: _database_is_ready(scratch, parameters) and probe(),
         # Without this start's folder and ports, so that equal configurations are equal texts.
-        rendered=_render(configuration, parameters, "<scratch>/state", "<port>", "<memcached-port>"),
+        rendered=_render(configuration, parameters, PLACEHOLDERS),
         version=environment.version("keystone"),
-        secrets=frozenset({admin_password, users[0].password}),
+        secrets=frozenset({admin_password, some_users[0].password}),
     )
 
 
-def _seen_today(database: Path) -> None:
-    """Let every user have logged in today already.
+def _services(scratch: Path, parameters: dict[str, Value], memcached_port: int) -> list[Process]:
+    """What Keystone needs besides itself, in the order of starting."""
+    services = []
+    if keystone_database.is_postgresql(parameters):
+        cluster, config = scratch / "state" / keystone_database.CLUSTER, scratch / "postgresql.conf"
+        services.append(keystone_database.process(cluster, config, scratch / "logs" / "postgresql.log"))
+    if parameters["cache"] == "memcached":
+        services.append(_memcached(scratch, memcached_port))
+    return services
 
-    Keystone writes the date at a user's first login of a day. SQLite does not allow two processes to write at once,
-    and Keystone answers 500 then; besides, the first login is not what an authentication costs the rest of the day.
-    """
-    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE user SET last_active_at = date('now')")
+
+def _database_is_ready(scratch: Path, parameters: dict[str, Value]) -> bool:
+    # Keystone answers 500 as long as it is not, and a 500 ends the waiting.
+    return not keystone_database.is_postgresql(parameters) or keystone_database.is_ready(scratch)
 
 
-def _render(
-    configuration: Configuration, parameters: dict[str, Value], state: str, port: str, memcached_port: str
-) -> dict[str, str]:
-    variables = {**parameters, "state": state, "port": port, "memcached_port": memcached_port}
+PLACEHOLDERS = {
+    **{"folder": "<scratch>", "state": "<scratch>/state", "database_socket": "<scratch>"},
+    **{"environment": "<environment>", "modules": "<modules>", "port": "<port>", "memcached_port": "<memcached-port>"},
+}
+
+
+def _render(configuration: Configuration, parameters: dict[str, Value], places: Mapping[str, object]) -> dict[str, str]:
+    """Name to text of the files that the servers read, Keystone's first."""
+    variables = {**parameters, **places}
     rendered = {"keystone.conf": configuration.render("keystone.conf.j2", **variables)}
     for overlay in configuration.overlays(parameters):
-        name = overlay.removeprefix("overlays/").removesuffix(".j2").replace("/", "-")
+        name = "keystone-" + overlay.removeprefix("overlays/").removesuffix(".j2").replace("/", "-")
         rendered[name] = configuration.render(overlay, **variables)
-    rendered["uwsgi.ini"] = configuration.render("uwsgi.ini.j2", **variables)
-    return rendered
+    templates = [t for t in ("uwsgi.ini.j2", "httpd.conf.j2", "keystone.wsgi.j2") if configuration.has(t)]
+    if keystone_database.is_postgresql(parameters):
+        templates.append("postgresql.conf.j2")
+    return rendered | {t.removesuffix(".j2"): configuration.render(t, **variables) for t in templates}
 
 
 def _memcached(scratch: Path, port: int) -> Process:
-    root = install.debian_packages("memcached", ["memcached", "libevent-2.1-7"])
+    root = install.memcached()
     user = ["-u", "root"] if os.geteuid() == 0 else []
     return Process(
         "memcached",
@@ -212,59 +233,4 @@ def _credentials(port: int, admin_password: str) -> dict[str, str]:
         "OS_USER_DOMAIN_ID": "default",
         "OS_PROJECT_DOMAIN_ID": "default",
         "OS_IDENTITY_API_VERSION": "3",
-    }
-
-
-def _users(path: Path, limit: int) -> list[User]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row, _ in zip(csv.DictReader(file), range(limit), strict=False)]
-    return [User(row["username"], row["password"], row["project_name"]) for row in rows]
-
-
-class _Probe:
-    """Asks for tokens, as many at a time as there are processes, until each process has given one.
-
-    Which process answered is read from the request log. A process answers its first authentication much later than the
-    rest, because Keystone builds parts of itself on first use.
-    """
-
-    def __init__(self, port: int, log: Path, processes: int, users: list[User]) -> None:
-        self.port, self.log, self.processes, self.users = port, log, processes, users
-
-    def __call__(self) -> bool:
-        with concurrent.futures.ThreadPoolExecutor(self.processes) as pool:
-            statuses = list(pool.map(self._authenticate, range(self.processes)))
-        refused = [status for status in statuses if status not in (None, 201, 502, 503, 504)]
-        if refused:
-            raise ServerError(f"Keystone answered {refused[0]} to a user of its own dataset. Its log is {self.log}.")
-        return len(self._answered()) == self.processes
-
-    def _authenticate(self, number: int) -> int | None:
-        """HTTP status, or None where nobody answers yet."""
-        user = self.users[number % len(self.users)]
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PROBE_TIMEOUT_S)
-        try:
-            headers = {"Content-Type": "application/json", "User-Agent": READY_AGENT}
-            connection.request("POST", "/v3/auth/tokens", json.dumps(_password_request(user)), headers)
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
-
-    def _answered(self) -> set[str]:
-        pattern = rf'^request worker=(\d+) status=201 .* agent="{READY_AGENT}"$'
-        return set(re.findall(pattern, self.log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE))
-
-
-def _password_request(user: User) -> dict[str, Any]:
-    domain = {"id": "default"}
-    return {
-        "auth": {
-            "identity": {
-                "methods": ["password"],
-                "password": {"user": {"name": user.username, "domain": domain, "password": user.password}},
-            },
-            "scope": {"project": {"name": user.project, "domain": domain}},
-        }
     }

@@ -56,7 +56,9 @@ class LittleSystem:
         self.journal, self.make = journal, make
         self.fails_to_start: set[Any] = set()
 
-    def prepare(self, parameters: dict[str, Any], dataset: dict[str, Any], report: Callable[[str], None]) -> Path:
+    def prepare(
+        self, configuration: Any, parameters: dict[str, Any], dataset: dict[str, Any], report: Callable[[str], None]
+    ) -> Path:
         self.journal.lines.append(f"prepare processes={parameters['processes']}")
         return Path()
 

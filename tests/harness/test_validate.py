@@ -7,6 +7,8 @@ import pytest
 from harness import configuration
 from harness.configuration import ConfigurationError
 from harness.experiment import ExperimentError, duration_s, share
+from harness.plan import plan
+from harness.runner import describe
 from harness.validate import comparisons, deciding_replicates, read, remarks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -66,7 +68,7 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     ],
     "wrong_names": [
         (2, "workload: there is no 'keystone_auht'; there are: "),
-        (3, "server.configuration: there is no 'uwsgy'; there are: uwsgi; did you mean uwsgi?"),
+        (3, "server.configuration: there is no 'uwsgy'; there are: apache, uwsgi; did you mean uwsgi?"),
         (4, "dataset.users_per_project: is missing"),
         (4, "dataset.users_per_projects: keystone has no such key; did you mean users_per_project?"),
         (6, "primary.metric: there is no 'thoughput'"),
@@ -245,7 +247,9 @@ def test_a_configuration_without_what_its_system_needs_is_refused(
     declaration = "about: bare\nparameters: {processes: {about: p, default: 1, values: [1, 2]}}\n"
     (folder / "configuration.yml").write_text(declaration)
     monkeypatch.setattr(configuration, "SERVERS_FOLDER", tmp_path)
-    wanted = "keystone/bare lacks the parameter cache, the parameter hash_rounds, the template uwsgi.ini.j2"
+    wanted = (
+        "keystone/bare lacks the parameter cache, the parameter hash_rounds, the template uwsgi.ini.j2 or httpd.conf.j2"
+    )
     changes = ("server={system: keystone, configuration: bare, parameters: {processes: 1}}",)
     assert (0, f"server.configuration: {wanted}") in problems(GOOD, *changes)
     (folder / "configuration.yml").write_text("about: [")
@@ -325,3 +329,69 @@ def test_a_plan_that_cannot_decide_on_its_objectives_says_so(
     assert file.experiment.objectives == [objective]
     found = remarks(file.experiment)
     assert (len(found), remark is None or remark in found[0]) == (0 if remark is None else 1, True)
+
+
+SERVERS = """
+question: Does the front end matter?
+workload: keystone_auth
+dataset: {projects: 2, users_per_project: 20}
+load: {users: 4}
+factors:
+  server:
+    uWSGI 1: {system: keystone, configuration: uwsgi, parameters: {cache: null}}
+    Apache 2: {system: keystone, configuration: apache, parameters: {processes: 2, hash_rounds: 4}}
+baseline: {server: uWSGI 1}
+timing: {warm_up: 1s, steady_state: 3s}
+"""
+
+
+def test_whole_servers_are_levels_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "chain.yml").write_text(SERVERS)
+    file = read(tmp_path / "chain.yml")
+    assert file.treatments() == [{"server": "uWSGI 1"}, {"server": "Apache 2"}]
+    one, two = (file.at(treatment).server for treatment in file.treatments())
+    assert (one.configuration, one.parameters) == ("uwsgi", {"cache": "null"})
+    assert (two.configuration, two.parameters["processes"]) == ("apache", 2)
+    notes = describe(file).notes
+    assert any(note.startswith("Apache 2 is keystone/apache with processes = 2, ") for note in notes)
+    assert any("hash_rounds = 12, 4, and ships with 12" in note for note in notes)
+    assert [note for note in notes if note.startswith("cache = ")] == [
+        "cache = null: within one request only; every request reads from the database what it needs."
+    ]
+    assert sorted(str(run.treatment["server"]) for run in plan(file.experiment)) == ["Apache 2", "uWSGI 1"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "message"),
+    [
+        ("processes: 2", "processes: 3", 9, "factors.server: level 'Apache 2': server.parameters.processes: 3 is not"),
+        ("workload:", "server: {}\nworkload:", 3, "server: factors.server names whole servers; leave it out"),
+        ("baseline: {server: uWSGI 1}", "baseline: {server: uWSGI}", 10, "baseline: 'uWSGI' is not a level of server"),
+        ("  server:\n", "  server.parameters.cache: [dict]\n  server:\n", 7, "factors.server.parameters.cache: write"),
+        ("{system: keystone, configuration: uwsgi, parameters: {cache: null}}", "1", 7, "factors.server: write names"),
+    ],
+)
+def test_whole_servers_that_are_wrong_are_named(
+    tmp_path: Path, before: str, after: str, line: int, message: str
+) -> None:
+    assert before in SERVERS
+    (tmp_path / "chain.yml").write_text(SERVERS.replace(before, after))
+    found = problems(tmp_path / "chain.yml")
+    assert any(at == line and text.startswith(message) for at, text in found), found
+
+
+def test_the_configuration_is_a_factor_and_must_take_every_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = "factors.server.configuration=[uwsgi, apache]"
+    assert len(read(GOOD, (change,)).treatments()) == 8
+    real = configuration.read
+
+    def reading(system: str, name: str) -> configuration.Configuration:
+        found = real(system, name)
+        if name == "apache":
+            one = found.declaration.parameters["processes"].model_copy(update={"values": [1]})
+            found.declaration.parameters["processes"] = one
+        return found
+
+    monkeypatch.setattr(configuration, "read", reading)
+    refused = "server.parameters.processes: 2 is not one of 1 with server.configuration = apache"
+    assert [message for _, message in problems(GOOD, change)] == [refused]
