@@ -68,7 +68,7 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     ],
     "wrong_names": [
         (2, "workload: there is no 'keystone_auht'; there are: "),
-        (3, "server.configuration: there is no 'uwsgy'; there are: apache, uwsgi; did you mean uwsgi?"),
+        (3, "server.configuration: there is no 'uwsgy'; there are: apache, queens, uwsgi; did you mean uwsgi?"),
         (4, "dataset.users_per_project: is missing"),
         (4, "dataset.users_per_projects: keystone has no such key; did you mean users_per_project?"),
         (6, "primary.metric: there is no 'thoughput'"),
@@ -247,9 +247,8 @@ def test_a_configuration_without_what_its_system_needs_is_refused(
     declaration = "about: bare\nparameters: {processes: {about: p, default: 1, values: [1, 2]}}\n"
     (folder / "configuration.yml").write_text(declaration)
     monkeypatch.setattr(configuration, "SERVERS_FOLDER", tmp_path)
-    wanted = (
-        "keystone/bare lacks the parameter cache, the parameter hash_rounds, the template uwsgi.ini.j2 or httpd.conf.j2"
-    )
+    lacking = ["the parameter cache", "the parameter hash_rounds", "the parameter token_provider"]
+    wanted = f"keystone/bare lacks {', '.join(lacking)}, the template uwsgi.ini.j2 or httpd.conf.j2"
     changes = ("server={system: keystone, configuration: bare, parameters: {processes: 1}}",)
     assert (0, f"server.configuration: {wanted}") in problems(GOOD, *changes)
     (folder / "configuration.yml").write_text("about: [")
