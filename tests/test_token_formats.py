@@ -65,4 +65,4 @@ def test_the_report_has_the_documents_files(folder: Path) -> None:
     summary = (folder / "report/_summary.md").read_text("utf-8")
     assert "configuration queens" in summary and "hash_rounds 4" in summary
     page = (folder / "report/index.html").read_text("utf-8")
-    assert "400% slower" in page and "The database is SQLite" in page
+    assert "400% slower" in page and "database = postgresql: PostgreSQL 18" in page
