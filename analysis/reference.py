@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis import pairing, token_formats
@@ -46,18 +46,6 @@ QUANTITIES: dict[str, Quantity] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
-    """How a published document sums its tables up: a block with both sides, and the files that it consists of."""
-
-    block: Callable[[token_formats.Values, token_formats.Values], Block]
-    files: Callable[[token_formats.Values, str, Sequence[str]], dict[str, str]]
-
-
-SUMMARIES = {"token_formats": Summary(token_formats.block, token_formats.files)}
-"""As record.REFERENCE_SUMMARIES."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Line:
     """A row of a published table: a value for each column, theirs and ours; None where ours was not measured."""
 
@@ -65,6 +53,19 @@ class Line:
     head: str
     published: tuple[Level, ...]
     here: tuple[Level, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """How a published document sums its tables up: a block with both sides, and the files that it consists of."""
+
+    block: Callable[[Sequence[Line]], Block]
+    files: Callable[[Sequence[Line], str, Sequence[str]], dict[str, str]]
+    """Of ours. The second argument says in words what our server was, the third why the numbers cannot be trusted."""
+
+
+SUMMARIES = {"token_formats": Summary(token_formats.block, token_formats.files)}
+"""As record.REFERENCE_SUMMARIES."""
 
 
 def lines(analysis: Analysis) -> list[Line]:
@@ -127,7 +128,7 @@ def blocks(analysis: Analysis) -> list[Block]:
         title = " · ".join(text for text in (_capital(table["title"]), table["context"]) if text)
         found.append(Block(title, heads, tuple(rows)))
     if published["summary"]:
-        found.append(SUMMARIES[published["summary"]].block(_by_place(measured, PUBLISHED), _by_place(measured, HERE)))
+        found.append(SUMMARIES[published["summary"]].block(measured))
     return found
 
 
@@ -165,12 +166,7 @@ def files(analysis: Analysis) -> dict[str, str]:
     if published is None or not published["summary"]:
         return {}
     doubts = [finding.message for finding in analysis.severe]  # who copies a file copies them, too
-    here = _by_place(lines(analysis), HERE)
-    return SUMMARIES[published["summary"]].files(here, _conditions(analysis), doubts)
-
-
-def _by_place(measured: Iterable[Line], side: str) -> token_formats.Values:
-    return {(line.head, line.table): line.published if side == PUBLISHED else line.here for line in measured}
+    return SUMMARIES[published["summary"]].files(lines(analysis), _conditions(analysis), doubts)
 
 
 def _conditions(analysis: Analysis) -> str:

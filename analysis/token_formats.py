@@ -1,17 +1,21 @@
 """Fernet against UUID tokens, in the words of configs/reference/keystone-token-formats-2015.yml's document. Pure.
 
-Values are (time per request in ms at one client, requests a second at twenty), by token format and operation.
+A line holds the time per request in ms at one client, and the requests a second at twenty, of one format and operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from analysis.record import Level
 from analysis.tables import Block, Row
 
+if TYPE_CHECKING:
+    from analysis.reference import Line
+
 Values = Mapping[tuple[str, str], tuple[Level, ...]]
-"""By (head of a row, title of its table): what the row holds."""
+"""By format and operation, which are a line's head and table."""
 
 FORMATS = ("Fernet", "UUID")
 OPERATIONS = ("token creation", "token validation")
@@ -35,20 +39,23 @@ def percentages(values: Values) -> Iterator[tuple[str, str, str | None]]:
             yield measure, operation, percentage(fernet, uuid, more_is_faster)
 
 
-def block(published: Values, here: Values) -> Block:
+def block(lines: Sequence[Line]) -> Block:
     """The four percentages, theirs and ours."""
+    published = percentages({(line.head, line.table): line.published for line in lines})
+    here = percentages({(line.head, line.table): line.here for line in lines})
     rows = [
         Row(f"Fernet {operation} {measure}", (theirs or "–", ours or "–"))
-        for (measure, operation, theirs), (_, _, ours) in zip(percentages(published), percentages(here), strict=True)
+        for (measure, operation, theirs), (_, _, ours) in zip(published, here, strict=True)
     ]
     return Block("Fernet against UUID", ("published", "here"), tuple(rows))
 
 
-def files(values: Values, conditions: str, doubts: Sequence[str]) -> dict[str, str]:
+def files(lines: Sequence[Line], conditions: str, doubts: Sequence[str]) -> dict[str, str]:
     """_Fernet_results.md and _UUID_results.md as the document's script writes them, and _summary.md in its words.
 
     `doubts` stand first in each: sentences about why the numbers cannot be trusted.
     """
+    values = {(line.head, line.table): line.here for line in lines}
     warning = [f"**These numbers cannot be trusted.** {doubt}" for doubt in doubts]
     texts = {f"_{name}_results.md": list(_results(name, values)) for name in FORMATS}
     texts["_summary.md"] = list(_summary(values, conditions))

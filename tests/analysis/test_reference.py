@@ -13,6 +13,7 @@ import pytest
 from analysis import decide, load, record, reference, report, tables, token_formats
 from analysis.decide import Analysis
 from analysis.record import RecordError
+from analysis.reference import Line
 from harness import reference as reference_files
 from tests.analysis import synthetic
 
@@ -84,8 +85,9 @@ def analysed(folder: Path, published: dict[str, Any] | None, **changes: Any) -> 
     return decide.analyse(load.load_experiment(folder))
 
 
-def published_values() -> token_formats.Values:
-    return {(r["head"], t["title"]): tuple(r["published"]) for t in PUBLISHED["tables"] for r in t["rows"]}
+def as_if_measured_here() -> list[Line]:
+    rows = [(t["title"], r["head"], tuple(r["published"])) for t in PUBLISHED["tables"] for r in t["rows"]]
+    return [Line(table, head, values, values) for table, head, values in rows]
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +101,12 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> tuple[Analysis, dict[in
 
 
 def test_the_published_numbers_give_the_published_words() -> None:
-    files = token_formats.files(published_values(), "default devstack configuration", [])
+    files = token_formats.files(as_if_measured_here(), "default devstack configuration", [])
     assert files["_summary.md"] == SUMMARY
     assert files["_Fernet_results.md"] == FERNET_RESULTS
     assert "Time per request:       18.774 [ms] (mean)" in files["_UUID_results.md"]
-    percentages = [words for *_, words in token_formats.percentages(published_values())]
-    assert percentages == ["13% faster", "400% slower", "30% faster", "81% slower"]
+    cells = [row.cells for row in token_formats.block(as_if_measured_here()).rows]
+    assert cells == [(words, words) for words in ("13% faster", "400% slower", "30% faster", "81% slower")]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_what_was_not_measured_or_in_several_treatments_is_a_dash(small_copy: Pa
 
 
 def test_doubts_go_with_every_file() -> None:
-    for text in token_formats.files(published_values(), "", ["The server died."]).values():
+    for text in token_formats.files(as_if_measured_here(), "", ["The server died."]).values():
         assert text.startswith("**These numbers cannot be trusted.** The server died.\n\n## ")
 
 
