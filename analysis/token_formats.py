@@ -21,6 +21,7 @@ FORMATS = ("Fernet", "UUID")
 OPERATIONS = ("token creation", "token validation")
 MEASURES = (("response time", False), ("requests per second", True))
 """The two columns, each with whether more of it is faster."""
+NO_INTERVAL = "These are single values, without an interval; which of the differences are sure is said in index.html."
 
 
 def percentage(fernet: Level, uuid: Level, more_is_faster: bool) -> str | None:
@@ -78,3 +79,4 @@ def _summary(values: Values, conditions: str) -> Iterator[str]:
             yield "## Requests per second"
             yield f"({conditions})"
         yield f"Fernet {operation} {measure} " + (f"is {words} than UUID." if words else "was not measured.")
+    yield NO_INTERVAL
