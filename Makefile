@@ -8,7 +8,7 @@ demo:
 	@.venv/bin/python -m harness run configs/experiments/keystone-processes.yml
 
 test:
-	@$(PYTHON) -m harness.install tests keystone postgresql apache memcached chromium
+	@$(PYTHON) -m harness.install tests keystone keystone-queens postgresql apache memcached chromium
 	@.venv/bin/python -m pytest
 
 lint:

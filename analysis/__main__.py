@@ -181,7 +181,7 @@ def _console() -> Console:
 def _print(console: Console, analysis: Analysis) -> None:
     from rich.text import Text
 
-    from analysis import answer, method, objective_table, objectives, tables
+    from analysis import answer, method, objective_table, objectives, reference, tables
 
     record = analysis.experiment.record
     console.print(Text(printable(record.question or record.name), style="bold"))
@@ -210,6 +210,10 @@ def _print(console: Console, analysis: Analysis) -> None:
     for block in tables.blocks(analysis, comparisons_a_block=1):
         console.print(tables.to_terminal(block))
     console.print(Text(printable(method.table_note(analysis)), style="dim"))
+    for block in reference.blocks(analysis):
+        console.print(tables.to_terminal(block))
+    for note in reference.notes(analysis):
+        console.print(Text(printable(note), style="dim"))
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def pairs(treatments: Iterable[Treatment], baseline: Treatment, at: Mapping[str,
         if partner is None or key(partner) == own:
             continue
         context = {path: level for path, level in treatment.items() if path not in baseline}
-        found.append(Pair(partner, treatment, context, _has_levels(treatment, at)))
+        found.append(Pair(partner, treatment, context, has_levels(treatment, at)))
     return found
 
 
@@ -62,7 +62,8 @@ def level_text(level: Level) -> str:
     return level if isinstance(level, str) else json.dumps(level)
 
 
-def _has_levels(treatment: Treatment, at: Mapping[str, Level]) -> bool:
+def has_levels(treatment: Treatment, at: Mapping[str, Level]) -> bool:
+    """Whether a treatment has all these levels, each as written: 1, 1.0 and true are three."""
     return all(json.dumps(treatment.get(path)) == json.dumps(level) for path, level in at.items())
 
 

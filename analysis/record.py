@@ -131,6 +131,21 @@ history   run, second (Unix), users, throughput, failures: rates over the tool's
 oddities  list of {file, what, loses_data}: what was odd in the tool's files, which are not kept
 """
 
+REFERENCE_QUANTITIES = (
+    "time_per_request_ms",
+    "requests_per_s",
+    "min_s",
+    "mean_s",
+    "max_s",
+    "p90_s",
+    "p95_s",
+    "success_ratio",
+    "count",
+)
+REFERENCE_SUMMARIES = ("token_formats",)
+"""Names that a file of configs/reference/ may have in its columns, and as its summary; analysis/reference.py says what
+each is."""
+
 EXPERIMENT_FILE = "experiment.json"
 RUN_FILE = "run.json"
 RUNS_FOLDER = "runs"
@@ -220,6 +235,8 @@ class ExperimentRecord:
     """Rules, as analysis/rules.py reads them, that must hold for every treatment."""
     abort_when: list[str] = dataclasses.field(default_factory=list)
     """Rules that end a run early, which then counts as failed."""
+    reference: dict[str, Any] | None = None
+    """Published results, to be printed beside ours: what a file of configs/reference/ says (harness/reference.py)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ from analysis import (
     objective_table,
     objectives,
     pairing,
+    reference,
     steady_state,
     tables,
     traffic,
@@ -99,6 +100,8 @@ class View:
     differences: list[SideBySide]
     objectives: Block | None
     objective_notes: list[str]
+    reference_blocks: list[Block]
+    reference_notes: list[str]
     figures: Sequence[Any] = ()
     differences_left_out: int = 0
     runs_left_out: int = 0
@@ -147,6 +150,8 @@ def view(analysis: Analysis, number: int = 1) -> View:
         differences=_differences(analysis),
         objectives=objective_table.block(judged, analysis.names) if judged else None,
         objective_notes=objective_table.notes(judged),
+        reference_blocks=reference.blocks(analysis),
+        reference_notes=reference.notes(analysis),
     )
 
 
@@ -297,6 +302,7 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
         "junit.xml": exports.junit_xml([exports.suite(a, objectives.judge(a), a.severe) for a in analyses]),
         "report.md": render_markdown(analyses),
         "index.html": render_html(analyses),
+        **_published_files(analyses),
     }
     # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as its escape.
     files = {name: text.encode("utf-8", errors="backslashreplace") for name, text in texts.items()}
@@ -309,6 +315,16 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
                 f"{folder / name}: cannot be written ({error.strerror}). Choose another with -o."
             ) from error
     return folder / "index.html"
+
+
+def _published_files(analyses: Sequence[Analysis]) -> dict[str, str]:
+    """What published documents consist of; their names begin with the experiment's where there are several."""
+    prefix = len(analyses) > 1
+    return {
+        (analysis.experiment.record.name if prefix else "") + name: text
+        for analysis in analyses
+        for name, text in reference.files(analysis).items()
+    }
 
 
 def claim(folder: Path) -> None:
@@ -341,6 +357,7 @@ def _verdicts_of(analysis: Analysis) -> dict[str, Any]:
         "comparisons": [_comparison_json(c) for c in analysis.comparisons if c.verdict is None],
         "objectives": [_objective_json(j) for j in objectives.judge(analysis)],
         "findings": [_finding_json(analysis, f) for f in analysis.findings],
+        "reference": reference.json_of(analysis),
     }
 
 

@@ -21,7 +21,7 @@ Value = str | int | float | bool
 
 
 class ConfigurationError(Exception):
-    """A folder under configs/servers/ that is not a server configuration: what, where, what to do."""
+    """Data under configs/ that is not what it should be: what, where, what to do."""
 
 
 class Parameter(pydantic.BaseModel):

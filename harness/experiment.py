@@ -22,7 +22,6 @@ Document = dict[str, Any]
 Keys = tuple[str | int, ...]
 
 NOT_BUILT: dict[Keys, str] = {
-    ("reference",): "printing published results beside ours",
     ("server", "external"): "a server of the operator's own",
     ("server", "apply"): "a server of the operator's own",
     ("events",): "faults during a run",
@@ -213,7 +212,8 @@ class Experiment(Model):
 
     question: str
     source: Source | None = None
-    reference: Any = None
+    reference: str | None = None
+    """A name in configs/reference/: published results, printed beside ours."""
     workload: str
     options: dict[str, dict[str, Level]] = {}
     server: Server

@@ -26,9 +26,12 @@ SERVERS = REPOSITORY / ".servers"
 REQUIREMENTS = {
     "keystone": REPOSITORY / "configs/servers/keystone/requirements.txt",
     "postgresql": REPOSITORY / "configs/servers/keystone/postgresql-requirements.txt",
+    "keystone-queens": REPOSITORY / "configs/servers/keystone/queens/requirements.txt",
     "nginx": REPOSITORY / "benchmarks/nginx-requirements.txt",
 }
 OLDEST_PYTHON = (3, 11)
+ONLY_PYTHON = {"keystone-queens": "3.11"}
+"""Environments that no other Python can run."""
 
 Report = Callable[[str], None]
 
@@ -66,13 +69,42 @@ def _silent(message: str) -> None:
 def environment(system: str, report: Report = _silent) -> Environment:
     """The virtual environment of a system, installed first where it is missing or its pins have changed.
 
+    Files in site-packages/ beside the pins are put among its packages.
     Raises InstallError.
     """
-    requirements = REQUIREMENTS[system]
-    folder = SERVERS / "environments" / f"{system}-{_digest(requirements)}"
+    requirements, folder = REQUIREMENTS[system], _folder(system)
+    if (python := _python(system)) is None:
+        raise InstallError(f"{_needs_python(system)} Or choose another server.configuration.")
     # The list is complete, so there is nothing to resolve.
-    _install(folder, folder.name, ["--no-deps", "-r", str(requirements)], system, report)
+    _install(folder, folder.name, ["--no-deps", "-r", str(requirements)], system, report, python, _additions(system))
     return Environment(folder, requirements)
+
+
+def _folder(system: str) -> Path:
+    digest = _digest(REQUIREMENTS[system], *_additions(system), version=ONLY_PYTHON.get(system))
+    return SERVERS / "environments" / f"{system}-{digest}"
+
+
+def _additions(system: str) -> list[Path]:
+    return sorted(REQUIREMENTS[system].parent.glob("site-packages/*.p*"))
+
+
+def _python(system: str) -> str | None:
+    """The interpreter that runs this environment: ours, unless it needs another; None where there is no such one."""
+    needed = ONLY_PYTHON.get(system)
+    return sys.executable if needed in (None, _version()) else shutil.which(f"python{needed}")
+
+
+def _needs_python(system: str) -> str:
+    needed = ONLY_PYTHON[system]
+    return (
+        f"{system} runs on Python {needed} only; this is {_version()}, and there is no python{needed} on the PATH. "
+        f"Install one, or try: make PYTHON=python{needed} …"
+    )
+
+
+def _version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def locust_environment(tests: bool, report: Report = _silent) -> None:
@@ -95,8 +127,16 @@ def _is_complete(folder: Path, mark: str) -> bool:
         return False
 
 
-def _install(folder: Path, mark: str, arguments: list[str], what: str, report: Report) -> None:
-    """Make a virtual environment at `folder`, unless it carries this mark."""
+def _install(
+    folder: Path,
+    mark: str,
+    arguments: list[str],
+    what: str,
+    report: Report,
+    python: str = sys.executable,
+    additions: Sequence[Path] = (),
+) -> None:
+    """Make a virtual environment at `folder`, unless it carries this mark. `additions` go to its site-packages."""
     with locked(SERVERS / "environments" / folder.name.lstrip(".")):
         if _is_complete(folder, mark):
             return
@@ -104,9 +144,11 @@ def _install(folder: Path, mark: str, arguments: list[str], what: str, report: R
         shutil.rmtree(folder, ignore_errors=True)
         log = _log(folder)
         log.unlink(missing_ok=True)
-        _run([sys.executable, "-m", "venv", str(folder)], log)
+        _run([python, "-m", "venv", str(folder)], log)
         pip = [str(folder / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
         _run([*pip, "--progress-bar", "off", *arguments], log)
+        for addition in additions:
+            shutil.copy(addition, next(folder.glob("lib/python3*/site-packages")))
         (folder / ".complete").write_text(mark, encoding="utf-8")
 
 
@@ -228,8 +270,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _digest(*requirements: Path) -> str:
-    python = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+def _digest(*requirements: Path, version: str | None = None) -> str:
+    python = f"{sys.implementation.name}-{version or _version()}"
     return hashlib.sha256(python.encode() + b"".join(path.read_bytes() for path in requirements)).hexdigest()[:12]
 
 
@@ -250,7 +292,7 @@ def _run(command: list[str], log: Path, folder: Path | None = None) -> None:
 def install(names: Sequence[str], report: Report) -> None:
     """Install several environments at the same time, saying every few seconds how far each is.
 
-    Raises InstallError.
+    What needs another Python than there is is named and left out: without it the rest is whole. Raises InstallError.
     """
     tasks: dict[str, Callable[[], object]] = {
         "locust": lambda: locust_environment(False, report),
@@ -262,6 +304,9 @@ def install(names: Sequence[str], report: Report) -> None:
     }
     if unknown := [name for name in names if name not in tasks]:
         raise InstallError(f"there is no {unknown[0]!r} to install; there are: {', '.join(tasks)}")
+    for name in (impossible := [name for name in names if name in REQUIREMENTS and _python(name) is None]):
+        report(f"not installed: {_needs_python(name)}")
+    names = [name for name in names if name not in impossible]
     began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         pending = {pool.submit(tasks[name]): name for name in names}
@@ -291,10 +336,7 @@ def _state(name: str, elapsed_s: float) -> tuple[int, int, float]:
     last line is the moment at which unpacking began.
     """
     requirements = REQUIREMENTS.get(name, REPOSITORY / "constraints.txt")
-    folder = (
-        SERVERS / "environments" / f"{name}-{_digest(requirements)}" if name in REQUIREMENTS else REPOSITORY / ".venv"
-    )
-    log = _log(folder)
+    log = _log(_folder(name) if name in REQUIREMENTS else REPOSITORY / ".venv")
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     wanted = len(re.findall(r"^[\w.-]+==", requirements.read_text(encoding="utf-8"), re.MULTILINE))
     found = len(re.findall(r"^Collecting ", text, re.MULTILINE))

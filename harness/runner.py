@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RunRecord
-from harness import arrivals, configuration, load
+from harness import arrivals, configuration, load, reference
 from harness.configuration import Value
 from harness.environment import environment
 from harness.experiment import WHOLE_SERVER, Experiment, ExperimentFile
@@ -66,6 +66,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         arrival_rates=file.rate_files,
         objectives=experiment.objectives,
         abort_when=experiment.abort_when,
+        reference=reference.read(experiment.reference) if experiment.reference else None,
     )
 
 

@@ -11,7 +11,7 @@ import pydantic
 
 from analysis import rules
 from analysis.record import METRICS, Level
-from harness import arrivals, configuration, load
+from harness import arrivals, configuration, load, reference
 from harness.configuration import Configuration
 from harness.experiment import (
     RATES,
@@ -184,12 +184,17 @@ def _existence_problems(document: Document) -> Found:
         yield from _server_problems(system, document)
         if isinstance(workload, str) and workload in workloads() and workload.split("_")[0] != system:
             yield ("workload",), f"workload: {workload} drives {workload.split('_')[0]}, and the server is {system}"
+    chosen = list(map(str, factor_levels(document).get("workload", [workload])))
     for name in _mapping(document, "options"):
-        if name == workload and workload in workloads():
-            yield from _option_problems(workload, _mapping(document, "options", workload))
+        if name in chosen and name in workloads():
+            yield from _option_problems(name, _mapping(document, "options", name))
         else:
-            known = [w for w in workloads() if w == workload]
-            yield ("options", name), f"options.{name}: the workload is {workload}{did_you_mean(name, known)}"
+            known = [w for w in workloads() if w in chosen]
+            words = " or ".join(chosen)
+            yield ("options", name), f"options.{name}: the workload is {words}{did_you_mean(name, known)}"
+    published = document.get("reference")
+    if isinstance(published, str) and published not in reference.names():
+        yield ("reference",), f"reference: {there_is_no(published, reference.names())}"
 
 
 def _option_problems(workload: str, given: dict[str, Any]) -> Found:

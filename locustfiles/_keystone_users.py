@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 
 from _errors import NotReady
 from _http_client import Site
@@ -25,7 +26,8 @@ from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-OPTIONS = ("users_csv", "os_cloud")
+OPTIONS = ("users_csv", "os_cloud", "connection")
+CONNECTIONS = ("kept", "new")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +40,13 @@ class Target:
     users: list[Credential]
     """The users of --users-csv, or else the one of the OS_* variables or the cloud."""
     cloud: Cloud
+    keep_alive: bool = True
+    """False: every request of the load is made on a connection of its own."""
 
     @property
     def site(self) -> Site:
         """The URL as the load's client takes it. Raises NotReady where the certificate authority's file is none."""
-        return Site.of(self.url, self.verify)
+        return Site.of(self.url, self.verify, self.keep_alive)
 
 
 def read_target(environment: Environment) -> Target:
@@ -56,7 +60,18 @@ def read_target(environment: Environment) -> Target:
     path = option(environment, "users_csv")
     users = read_users(path) if path else [credential_of(cloud, ", or give --users-csv")]
     environment.host = host
-    return Target(url, cloud.verify, users, cloud)
+    return Target(url, cloud.verify, users, cloud, chosen(environment, "connection", CONNECTIONS) == "kept")
+
+
+def chosen(environment: Environment, name: str, known: Sequence[str]) -> str:
+    """The option's value, one of `known`; the first where Locust is used as a library.
+
+    Raises NotReady for another one, which the web UI lets through.
+    """
+    value = str(option(environment, name, known[0]))
+    if value not in known:
+        raise NotReady(f"--{name.replace('_', '-')}: {value!r} is none of {', '.join(known)}.")
+    return value
 
 
 def check_first_user(environment: Environment) -> None:
@@ -91,4 +106,12 @@ def _add_options(parser: LocustArgumentParser) -> None:
         env_var="STACKSWARM_OS_CLOUD",
         include_in_web_ui=False,
         help="Cloud of clouds.yaml: credentials, and the host where --host is not given. Default: OS_CLOUD, or OS_*.",
+    )
+    parser.add_argument(
+        "--connection",
+        choices=CONNECTIONS,
+        default=CONNECTIONS[0],
+        env_var="STACKSWARM_CONNECTION",
+        help="kept: each user sends all its requests on one connection. new: each on one of its own, which is part of "
+        "the response time. Default kept.",
     )

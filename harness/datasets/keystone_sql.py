@@ -1,5 +1,7 @@
 """Load projects and users straight into a Keystone database, in seconds where the API takes an hour.
 
+Written for the schemas of Queens and later, and for SQLAlchemy 1.3 and later.
+
 A program of its own, run with the Python of Keystone's environment (which has SQLAlchemy and bcrypt), never imported:
 
     DATASET_PASSWORD=… python keystone_sql.py CONFIG_FILE USERS_CSV PROJECTS USERS_PER_PROJECT HASH_ROUNDS
@@ -106,13 +108,22 @@ def load(connection_url: str, projects: int, users_per_project: int, password_ha
     metadata.reflect(engine, only=[*TABLES, "role"])
     tables = metadata.tables
     with engine.begin() as connection:
-        role = tables["role"].c
-        role_id = connection.execute(sa.select(role.id).where(role.name == "member")).scalar_one()
-        last_id = connection.execute(sa.select(sa.func.max(tables["local_user"].c.id))).scalar() or 0
-        data = rows(projects, users_per_project, password_hash, role_id, last_id + 1)
+        last_id = connection.execute(sa.func.max(tables["local_user"].c.id).select()).scalar() or 0
+        data = rows(projects, users_per_project, password_hash, _member_role(connection, tables["role"]), last_id + 1)
         for name in TABLES:
             connection.execute(tables[name].insert(), data[name])
     return data
+
+
+def _member_role(connection: sa.engine.Connection, table: sa.Table) -> str:
+    """Id of the role "member", which Keystone makes itself from Rocky on."""
+    found = connection.execute(table.select().where(table.c.name == "member")).first()
+    if found is not None:
+        return str(found.id)
+    role_id = uuid.uuid4().hex
+    # What Keystone writes for "of no domain".
+    connection.execute(table.insert(), [{"id": role_id, "name": "member", "extra": "{}", "domain_id": "<<null>>"}])
+    return role_id
 
 
 def write_users(path: str, data: Rows, password: str) -> None:

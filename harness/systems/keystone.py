@@ -1,4 +1,4 @@
-"""Keystone 30 from PyPI: prepared once, copied for each server, ready when every process has answered."""
+"""Keystone from PyPI: prepared once, copied for each server, ready when every process has answered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.systems.keystone_probe import Probe, users
 
 PREPARED = install.SERVERS / "prepared"
 REGION = "RegionOne"
-NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds")
+NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds", "token_provider")
 NEEDS_TEMPLATES = (" or ".join(keystone_front_end.TEMPLATES),)
 KEY_FOLDERS = ("fernet-keys", "credential-keys", "jws-keys/public", "jws-keys/private")
 
@@ -48,7 +48,7 @@ def prepare(
 
     Raises InstallError and ServerError.
     """
-    environment = install.environment("keystone", report)
+    environment = install.environment(_environment_of(configuration), report)
     keystone_front_end.install_it(configuration, report)
     wanted = {"environment": environment.folder.name, "dataset": dataset, "hash_rounds": parameters["hash_rounds"]}
     if keystone_database.is_postgresql(parameters):
@@ -68,6 +68,12 @@ def prepare(
     return folder
 
 
+def _environment_of(configuration: Configuration) -> str:
+    """The configuration's own release, or the one that the others share."""
+    own = f"keystone-{configuration.name}"
+    return own if own in install.REQUIREMENTS else "keystone"
+
+
 def _build(
     state: Path,
     environment: install.Environment,
@@ -84,7 +90,7 @@ def _build(
     (state / "admin-password").touch(mode=0o600)
     (state / "admin-password").write_text(admin_password, encoding="ascii")
     config = state / "keystone.conf"
-    places = {"state": state, "database_socket": state}
+    places = {"state": state, "database_socket": state, "environment": environment.folder}
     overlays = configuration.overlays({k: parameters[k] for k in ("hash_rounds", "database") if k in parameters})
     texts = [configuration.render(name, **parameters, **places) for name in ("keystone.conf.j2", *overlays)]
     config.write_text("".join(texts), encoding="utf-8")
@@ -92,34 +98,33 @@ def _build(
         if keystone_database.is_postgresql(parameters):
             text = configuration.render("postgresql.conf.j2", **places)
             stack.enter_context(keystone_database.being_prepared(state, text))
-        _fill(state, environment, admin_password)
+        _fill(state, environment, configuration, admin_password)
         dataset_keystone.load(
             environment, config, state / "users.csv", hash_rounds=int(parameters["hash_rounds"]), **dataset
         )
     config.unlink()
 
 
-def _fill(state: Path, environment: install.Environment, admin_password: str) -> None:
+def _fill(state: Path, environment: install.Environment, configuration: Configuration, admin_password: str) -> None:
     """Tables, keys and the administrator, by Keystone's own program."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for done in [pool.submit(make, state, environment) for make in (_make_tables, _make_keys)]:
+        tables = pool.submit(_manage, environment, state, "db_sync")
+        keys = pool.submit(_make_keys, state, environment, configuration)
+        for done in (tables, keys):
             done.result()
     # The password travels in the environment: an argument would stand in the process list.
     _manage(environment, state, "bootstrap", "--bootstrap-region-id", REGION, OS_BOOTSTRAP_PASSWORD=admin_password)
 
 
-def _make_tables(state: Path, environment: install.Environment) -> None:
-    _manage(environment, state, "db_sync")
-
-
-def _make_keys(state: Path, environment: install.Environment) -> None:
+def _make_keys(state: Path, environment: install.Environment, configuration: Configuration) -> None:
     # The owner must be named. An empty name leaves the files to us, who may have no entry in /etc/passwd.
     nobody_else = ("--keystone-user", "", "--keystone-group", "")
     _manage(environment, state, "fernet_setup", *nobody_else)
     _manage(environment, state, "credential_setup", *nobody_else)
-    _manage(environment, state, "create_jws_keypair", *nobody_else, cwd=state / "jws-keys")
-    for kind in ("public", "private"):
-        (state / "jws-keys" / f"{kind}.pem").rename(state / "jws-keys" / kind / f"{kind}.pem")
+    if configuration.declaration.parameters["token_provider"].error("", "jws") is None:
+        _manage(environment, state, "create_jws_keypair", *nobody_else, cwd=state / "jws-keys")
+        for kind in ("public", "private"):
+            (state / "jws-keys" / f"{kind}.pem").rename(state / "jws-keys" / kind / f"{kind}.pem")
 
 
 def _manage(
@@ -146,7 +151,7 @@ def _environment() -> dict[str, str]:
 
 def server(prepared: Path, scratch: Path, configuration: Configuration, parameters: dict[str, Value]) -> Server:
     """A Keystone with its own copy of the prepared state, on ports of its own."""
-    environment = install.environment("keystone")
+    environment = install.environment(_environment_of(configuration))
     state, logs = scratch / "state", scratch / "logs"
     shutil.copytree(prepared, state)
     keystone_database.let_all_have_logged_in(state, parameters)
@@ -207,6 +212,7 @@ def _render(configuration: Configuration, parameters: dict[str, Value], places: 
     for overlay in configuration.overlays(parameters):
         name = "keystone-" + overlay.removeprefix("overlays/").removesuffix(".j2").replace("/", "-")
         rendered[name] = configuration.render(overlay, **variables)
+    variables["config_files"] = [f"{places['folder']}/{name}" for name in rendered]
     templates = [t for t in ("uwsgi.ini.j2", "httpd.conf.j2", "keystone.wsgi.j2") if configuration.has(t)]
     if keystone_database.is_postgresql(parameters):
         templates.append("postgresql.conf.j2")

@@ -121,6 +121,18 @@ def test_making_tokens_does_not_eat_the_run_time(locust: Locust) -> None:
     assert process["test_stop_unix_s"] - process["test_start_unix_s"] >= 1.9
 
 
+@pytest.mark.parametrize("connection", ["kept", "new"])
+def test_connections_are_kept_or_new(locust: Locust, connection: str) -> None:
+    with KnownServer(keystone()) as server:
+        arguments = (*SHORT, "-H", server.url, "--connection", connection)
+        run = locust.run(VALIDATE, *arguments, **OS_VARIABLES)
+        sent = server.logged("stackswarm-keystone_validate")
+    assert run.exit_code == 0, run.output
+    assert run.recorded == {(GET, "success"): len(sent)}
+    connections = {line.connection for line in sent}
+    assert len(connections) == (4 if connection == "kept" else len(sent))
+
+
 FAILURES = [
     (error(401, "Unauthorized"), "401 Unauthorized"),
     (Answer(429, body=b"slow down"), "429 Too Many Requests"),
