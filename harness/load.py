@@ -26,7 +26,7 @@ WORKERS_SPARE_S = 1
 """And this much more with workers: for so long its master may wait for their word that all users are there."""
 SET_BY_HARNESS = frozenset(
     {
-        *("response_times", "users_csv", "os_cloud", "seed", "think_time", "requests"),
+        *("response_times", "users_csv", "os_cloud", "os_cacert", "seed", "think_time", "requests"),
         *("objective", "abort_when"),
         *("arrival_rate", "arrival_steps", "arrival_rates", "arrival_process", "max_in_flight", "max_lateness"),
     }
