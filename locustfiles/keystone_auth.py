@@ -151,14 +151,20 @@ def read_plan(environment: Environment) -> Plan:
 def check(environment: Environment) -> None:
     """Log one user in, by the method and for the scope asked for. Raises NotReady where that fails."""
     plan = read_plan(environment)
-    target = read_target(environment, plan.scope)
-    if plan.wrong:
-        check_users_are_ours(target.users)
+    target = read_users_and_site(environment, plan)
     user = target.users[0]
     if plan.method == "token":
         rescope(target, user, authenticate_once(target.url, user, target.verify, scope="unscoped"), plan.scope)
     else:
         authenticate_once(target.url, user, target.verify, scope=plan.scope)
+
+
+def read_users_and_site(environment: Environment, plan: Plan) -> Target:
+    """As read_target(), in every process: a worker elsewhere reads a users' file of its own. Raises NotReady."""
+    target = read_target(environment, plan.scope)
+    if plan.wrong:
+        check_users_are_ours(target.users)
+    return target
 
 
 def check_users_are_ours(users: list[Credential]) -> None:
@@ -179,7 +185,7 @@ def rescope(target: Target, user: Credential, token: Token, scope: str) -> None:
 def prepare(environment: Environment) -> None:
     """Make the users' requests and what they hold, once for the whole process. Raises NotReady."""
     plan = read_plan(environment)
-    target = read_target(environment, plan.scope)
+    target = read_users_and_site(environment, plan)
     request = target.site.request("POST", target.query, HEADERS)
     KeystoneAuth.site = target.site
     KeystoneAuth.name = NAMES[plan.method]
