@@ -47,7 +47,7 @@ def up() -> Iterator[Up]:
     parameters: dict[str, configuration.Value] = {
         **{"processes": 1, "token_provider": "fernet", "cache": "dict", "hash_rounds": 4},
     }
-    prepared = keystone.prepare(parameters, {"projects": 2, "users_per_project": 20}, lambda message: None)
+    prepared = keystone.prepare(chosen, parameters, {"projects": 2, "users_per_project": 20}, lambda message: None)
     places: list[Path] = []
 
     def make(place: Path) -> server.Server:

@@ -274,7 +274,7 @@ def test_options_of_the_locustfile_are_known_by_asking_it() -> None:
     wrong = ("workload=keystone_validate", "options={keystone_validate: {token_pol: 5}}")
     ((line, message),) = problems(GOOD, *wrong)
     assert line == 0
-    assert message.startswith("options.keystone_validate: there is no option 'token_pol'; there are: caller, catalog, connection, ")
+    assert message.startswith("options.keystone_validate: there is no option 'token_pol'; there are: caller, catalog, ")
     assert message.endswith("token_pool; did you mean token_pool?")
 
 
