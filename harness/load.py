@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read_process
 from harness import arrivals
@@ -26,7 +27,7 @@ WORKERS_SPARE_S = 1
 """And this much more with workers: for so long its master may wait for their word that all users are there."""
 SET_BY_HARNESS = frozenset(
     {
-        *("response_times", "users_csv", "os_cloud", "seed", "think_time", "requests"),
+        *("response_times", "users_csv", "os_cloud", "os_cacert", "seed", "think_time", "requests"),
         *("objective", "abort_when"),
         *("arrival_rate", "arrival_steps", "arrival_rates", "arrival_process", "max_in_flight", "max_lateness"),
     }
@@ -161,20 +162,23 @@ def expected_s(experiment: Experiment) -> float:
     return experiment.timing.warm_up + (experiment.timing.steady_state or 0.0)
 
 
-def own_options(workload: str) -> frozenset[str]:
+def own_options(workload: str) -> dict[str, list[str]]:
     """Options of a locustfile that an experiment may set, with underscores: those that are not the harness's to set.
 
-    Raises LoadError where the locustfile cannot be loaded.
+    With the values that each may take; none where it takes other than a few words. Raises LoadError where the
+    locustfile cannot be loaded.
     """
-    return declared_options(workload) - SET_BY_HARNESS
+    return {name: values for name, values in _declared(workload).items() if name not in SET_BY_HARNESS}
+
+
+def declared_options(workload: str) -> frozenset[str]:
+    """Options that a locustfile adds to Locust's, with underscores. Raises LoadError where it cannot be loaded."""
+    return frozenset(_declared(workload))
 
 
 @functools.cache
-def declared_options(workload: str) -> frozenset[str]:
-    """Options that a locustfile adds to Locust's, with underscores; asked of Locust itself, in a process of its own.
-
-    Raises LoadError where the locustfile cannot be loaded.
-    """
+def _declared(workload: str) -> dict[str, list[str]]:
+    """Asked of Locust itself, in a process of its own."""
     locustfile = REPOSITORY / "locustfiles" / f"{workload}.py"
     with tempfile.TemporaryDirectory() as empty:
         asked = subprocess.run(
@@ -183,17 +187,19 @@ def declared_options(workload: str) -> frozenset[str]:
         )  # fmt: skip
     if asked.returncode != 0:
         raise LoadError(f"{locustfile} cannot be loaded: {asked.stderr.strip().splitlines()[-1]}")
-    return frozenset(asked.stdout.split())
+    found: dict[str, list[str]] = json.loads(asked.stdout)
+    return found
 
 
 ASK_FOR_OPTIONS = """
-import sys
+import json, sys
 from locust.argument_parser import get_parser
 from locust.util.load_locustfile import load_locustfile
-def names(): return {action.dest for action in get_parser()._actions}
-before = names()
+def options():
+    return {action.dest: [str(choice) for choice in action.choices or ()] for action in get_parser()._actions}
+before = options()
 load_locustfile(sys.argv[1])
-print(*sorted(names() - before))
+print(json.dumps({name: values for name, values in options().items() if name not in before}))
 """
 
 
@@ -263,6 +269,14 @@ def processes(output: Files) -> list[ProcessRecord]:
         raise LoadError(str(error)) from error
     if not found:
         raise LoadError(f"Locust recorded no response times: {last_words(output.log.parent / 'console.log')}")
+    return found
+
+
+def facts(records: list[ProcessRecord]) -> dict[str, Any]:
+    """What the locustfile found out, over all processes: counts are added, and of the rest each says the same."""
+    found: dict[str, Any] = {}
+    for key, value in (item for record in records for item in record.facts.items()):
+        found[key] = found.get(key, 0) + value if key.endswith("_count") else value
     return found
 
 

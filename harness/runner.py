@@ -284,7 +284,7 @@ class _Run:
                 warm_up = load.warm_up_pass(experiment)
                 self._locust(warm_up, load.files(partial / "warm_up"), scratch, started, {})
             records = self._locust(experiment, load.files(partial), scratch, started, measured)
-        measured["locust"]["facts"] = {key: value for record in records for key, value in record.facts.items()}
+        measured["locust"]["facts"] = load.facts(records)
         if experiment.timing.steady_state is None:
             measured["windows"] = load.budget_windows(records)
         else:

@@ -198,10 +198,18 @@ def _existence_problems(document: Document) -> Found:
 
 
 def _option_problems(workload: str, given: dict[str, Any]) -> Found:
-    known = sorted(load.own_options(workload))
-    for name in given:
+    known = load.own_options(workload)
+    for name, value in given.items():
+        keys = ("options", workload, name)
         if name not in known:
-            yield ("options", workload, name), f"options.{workload}: {there_is_no(name, known, 'option ')}"
+            yield keys, f"options.{workload}: {there_is_no(name, sorted(known), 'option ')}"
+        elif known[name] and _word(value) not in known[name]:
+            yield keys, f"options.{workload}.{name}: {there_is_no(_word(value), known[name])}"
+
+
+def _word(value: object) -> str:
+    """An option's value as the locustfile gets it: some write yes and no in YAML, others true and false."""
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def _server_problems(system: str, document: Document) -> Found:

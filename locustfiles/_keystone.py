@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import datetime
 import http
 import json
+import math
 import re
 import stat
 from collections.abc import Iterable, Mapping
@@ -20,6 +22,18 @@ SUCCESS = None
 
 USERS_COLUMNS = ("username", "password", "user_domain_id", "project_name", "project_domain_id")
 
+MARK_COLUMN = "created_by"
+"""A further column that a users file may have."""
+
+MARK = "stackswarm"
+"""What stands there for a user that was made for load, and belongs to nobody: such a one may be locked out."""
+
+METHODS = ("password", "token", "application_credential")
+"""Ways to authenticate, in Keystone's own words."""
+
+SCOPES = ("project", "domain", "system", "unscoped")
+"""What a token may be for."""
+
 TOKEN_HEADER = "X-Subject-Token"  # noqa: S105 (a header's name)
 
 SETUP_USER_AGENT = "stackswarm-setup"
@@ -28,7 +42,7 @@ SETUP_USER_AGENT = "stackswarm-setup"
 
 @dataclasses.dataclass(frozen=True)
 class Credential:
-    """A user with a password, and the project the token is for. Names or ids; where both are given the id counts."""
+    """A user with a password, and what tokens are for. Names or ids; where both are given the id counts."""
 
     username: str | None
     password: str = dataclasses.field(repr=False)
@@ -39,6 +53,11 @@ class Credential:
     project_name: str | None = None
     project_domain_id: str | None = None
     project_domain_name: str | None = None
+    domain_id: str | None = None
+    """For scope domain; without it the user's own domain."""
+    domain_name: str | None = None
+    created_by: str | None = None
+    """MARK for a user that was made for load."""
     origin: str = ""
     """Where it was read, for messages: "users.csv line 3"."""
 
@@ -66,6 +85,8 @@ class Token:
 
     id: str = dataclasses.field(repr=False)
     user_id: str
+    lifetime_s: float = math.inf
+    """From issue to expiry, by the server's clock, which may not be ours."""
 
 
 def token_url(host: str) -> str:
@@ -81,14 +102,40 @@ def token_url(host: str) -> str:
     return base.removesuffix("/v3").rstrip("/") + "/v3/auth/tokens"
 
 
-def authentication_body(credential: Credential) -> str:
-    """Body of POST /v3/auth/tokens: password method, project scope."""
+def authentication_body(credential: Credential, scope: str = "project") -> str:
+    """Body of POST /v3/auth/tokens: password method, any of SCOPES."""
     user = _named(credential.user_id, credential.username, credential.user_domain_id, credential.user_domain_name)
-    scope = _named(
-        credential.project_id, credential.project_name, credential.project_domain_id, credential.project_domain_name
-    )
-    identity = {"methods": ["password"], "password": {"user": {**user, "password": credential.password}}}
-    return json.dumps({"auth": {"identity": identity, "scope": {"project": scope}}})
+    return _body("password", {"user": {**user, "password": credential.password}}, _scope(credential, scope))
+
+
+def rescoping_body(token: str, credential: Credential, scope: str) -> str:
+    """Body of POST /v3/auth/tokens: token method, any of SCOPES. `credential` says which project or domain."""
+    return _body("token", {"id": token}, _scope(credential, scope))
+
+
+def application_credential_body(id_: str, secret: str) -> str:
+    """Body of POST /v3/auth/tokens. The scope is the application credential's own; Keystone refuses to be told one."""
+    return _body("application_credential", {"id": id_, "secret": secret}, None)
+
+
+def _body(method: str, proof: Mapping[str, Any], scope: object) -> str:
+    auth: dict[str, Any] = {"identity": {"methods": [method], method: proof}}
+    return json.dumps({"auth": auth if scope is None else {**auth, "scope": scope}})
+
+
+def _scope(credential: Credential, scope: str) -> object:
+    c = credential
+    if scope == "project":
+        return {"project": _named(c.project_id, c.project_name, c.project_domain_id, c.project_domain_name)}
+    if scope == "domain":
+        id_, name = (c.domain_id, c.domain_name) if c.domain_id or c.domain_name else _own_domain(c)
+        return {"domain": {"id": id_} if id_ else {"name": name}}
+    # Said in so many words: without a scope, Keystone takes the user's default project.
+    return {"system": {"all": True}} if scope == "system" else "unscoped"
+
+
+def _own_domain(credential: Credential) -> tuple[str | None, str | None]:
+    return credential.user_domain_id, credential.user_domain_name
 
 
 def _named(id_: str | None, name: str | None, domain_id: str | None, domain_name: str | None) -> dict[str, Any]:
@@ -112,6 +159,35 @@ def judge_validation(status: int, body: bytes, user_id: str) -> str | None:
     if found is None:
         return "200 without a token's user in the body"
     return SUCCESS if found == user_id else "200 with another user than expected"
+
+
+def judge_refusal(status: int, body: bytes) -> str | None:
+    """None for a success, 401, where the password was wrong on purpose; else the failure in words."""
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        return SUCCESS
+    return f"{describe_failure(status, body)} with a wrong password"
+
+
+def judge_check(status: int, body: bytes) -> str | None:
+    """None for a success of HEAD, 200; its answer has no body, and so names no user."""
+    return SUCCESS if status == http.HTTPStatus.OK else describe_failure(status, body)
+
+
+def judge_revoked(status: int, body: bytes) -> str | None:
+    """None for a success, 404, where the token was revoked before; else the failure in words."""
+    if status == http.HTTPStatus.NOT_FOUND:
+        return SUCCESS
+    return f"{describe_failure(status, body)} for a revoked token"
+
+
+def lifetime_of_token(body: bytes) -> float:
+    """Seconds from issue to expiry, from the body of an issued token; infinite where it says nothing of it."""
+    try:
+        token = json.loads(body)["token"]
+        issued, expires = (datetime.datetime.fromisoformat(token[key]) for key in ("issued_at", "expires_at"))
+        return (expires - issued).total_seconds()
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def user_of_token(body: bytes) -> str | None:
@@ -187,30 +263,35 @@ def _users_of_rows(rows: Iterable[list[str]], path: Path) -> list[Credential]:
         if columns is None:
             columns = _header(row, path)
         elif row:
-            users.append(_user_of_row(dict(zip(columns, row, strict=False)), len(row), f"{path} line {line}"))
+            users.append(_user_of_row(columns, row, f"{path} line {line}"))
     return users
 
 
 def _header(row: list[str], path: Path) -> list[str]:
     columns = [name.strip() for name in row]
-    if sorted(columns) != sorted(USERS_COLUMNS):
+    if sorted(columns) not in (sorted(USERS_COLUMNS), sorted((*USERS_COLUMNS, MARK_COLUMN))):
         # The row itself is not shown: in a file without a header it holds a password.
-        raise NotReady(f"{path} line 1: the header must name these columns, no others: {','.join(USERS_COLUMNS)}")
+        raise NotReady(
+            f"{path} line 1: the header must name these columns, and may name {MARK_COLUMN}, no others: "
+            f"{','.join(USERS_COLUMNS)}"
+        )
     return columns
 
 
-def _user_of_row(row: dict[str, str], width: int, where: str) -> Credential:
-    if width != len(USERS_COLUMNS):
-        raise NotReady(f"{where}: {width} values where {len(USERS_COLUMNS)} are needed ({','.join(USERS_COLUMNS)})")
+def _user_of_row(columns: list[str], values: list[str], where: str) -> Credential:
+    if len(values) != len(columns):
+        raise NotReady(f"{where}: {len(values)} values where {len(columns)} are needed ({','.join(columns)})")
+    row = dict(zip(columns, values, strict=True))
     empty = [name for name in USERS_COLUMNS if not row[name]]
     if empty:
-        raise NotReady(f"{where}: no {', '.join(empty)}. Every column needs a value.")
+        raise NotReady(f"{where}: no {', '.join(empty)}. Every column but {MARK_COLUMN} needs a value.")
     return Credential(**row, origin=where)
 
 
-def read_cloud(name: str | None) -> Cloud:
+def read_cloud(name: str | None, scope: str = "project") -> Cloud:
     """What the environment (OS_*) or the cloud `name` of clouds.yaml says; openstacksdk decides which goes first.
 
+    The credential must be good for tokens of that scope, one of SCOPES.
     Raises NotReady where the named cloud does not exist or a file is damaged.
     """
     from openstack.config import loader
@@ -224,7 +305,7 @@ def read_cloud(name: str | None) -> Cloud:
     config, auth = region.config, dict(region.config.get("auth") or {})
     # where it is not validated, openstacksdk leaves some values beside `auth`
     values = {key: _text(auth.get(key, config.get(key))) for key in _AUTH_KEYS}
-    missing = _what_is_missing(config.get("auth_type"), values)
+    missing = _what_is_missing(config.get("auth_type"), values, scope)
     fields = {key: value for key, value in values.items() if key not in ("auth_url", "password")}
     origin = f"cloud {region.name!r}" if region.name not in ("", "envvars") else "OS_* variables"
     credential = None if missing else Credential(password=values["password"] or "", origin=origin, **fields)
@@ -242,6 +323,8 @@ _AUTH_KEYS = (
     "project_name",
     "project_domain_id",
     "project_domain_name",
+    "domain_id",
+    "domain_name",
 )
 
 
@@ -250,20 +333,19 @@ def _text(value: object) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def _what_is_missing(auth_type: str | None, values: Mapping[str, str | None]) -> str:
+_NEEDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "": (("username", "user_id"), ("password",), ("user_domain_name", "user_domain_id", "user_id")),
+    "project": (("project_name", "project_id"), ("project_domain_name", "project_domain_id", "project_id")),
+    "domain": (("domain_name", "domain_id", "user_domain_name", "user_domain_id"),),
+}
+"""Of each tuple one must be there; "" stands for every scope."""
+
+
+def _what_is_missing(auth_type: str | None, values: Mapping[str, str | None], scope: str) -> str:
     if auth_type not in (None, "", "password", "v3password"):
-        return f"auth_type {auth_type!r} is not a password, and this workload measures authentication by password"
-    absent = [
-        "OS_" + needed[0].upper()
-        for needed in (
-            ("username", "user_id"),
-            ("password",),
-            ("user_domain_name", "user_domain_id", "user_id"),
-            ("project_name", "project_id"),
-            ("project_domain_name", "project_domain_id", "project_id"),
-        )
-        if not any(values[name] for name in needed)
-    ]
+        return f"auth_type {auth_type!r} is not a password, and this workload begins with one"
+    needed = _NEEDED[""] + _NEEDED.get(scope, ())
+    absent = ["OS_" + names[0].upper() for names in needed if not any(values[name] for name in names)]
     return f"no {', '.join(absent)}" if absent else ""
 
 
@@ -288,31 +370,50 @@ def host_of(cloud: Cloud, host: str | None) -> str:
     return found
 
 
-def authenticate_once(url: str, credential: Credential, verify: bool | str = True, timeout_s: float = 60.0) -> Token:
+def authenticate_once(
+    url: str, credential: Credential, verify: bool | str = True, timeout_s: float = 60.0, scope: str = "project"
+) -> Token:
     """Ask for one token, outside of the load. Raises NotReady where Keystone cannot be reached or refuses."""
-    headers = {"Content-Type": "application/json", "User-Agent": SETUP_USER_AGENT, "Connection": "close"}
-    body = authentication_body(credential)
+    return issue_once(url, authentication_body(credential, scope), credential.label, scope, verify, timeout_s)
+
+
+def issue_once(
+    url: str, body: str, label: str, scope: str, verify: bool | str = True, timeout_s: float = 60.0
+) -> Token:
+    """As authenticate_once(), with the body of any method. `label` and `scope` are for the message."""
+    response = ask_once("POST", url, {}, body, verify, timeout_s)
+    failure = judge_authentication(response.status_code, response.headers, response.content)
+    user_id = user_of_token(response.content)
+    if failure or user_id is None:
+        raise NotReady(_refusal(url, label, scope, failure or "no user in the answer"))
+    return Token(response.headers[TOKEN_HEADER], user_id, lifetime_of_token(response.content))
+
+
+def ask_once(
+    method: str, url: str, headers: Mapping[str, str], body: str | None, verify: bool | str, timeout_s: float = 60.0
+) -> requests.Response:
+    """One request outside of the load. Raises NotReady where nobody answers."""
+    sent = {"Content-Type": "application/json", "User-Agent": SETUP_USER_AGENT, "Connection": "close", **headers}
     try:
         with requests.Session() as session:
             session.trust_env = False  # the load uses neither proxies nor ~/.netrc, so this must not either
-            response = session.post(
-                url, data=body, headers=headers, timeout=timeout_s, verify=verify, allow_redirects=False
+            return session.request(
+                method, url, data=body, headers=sent, timeout=timeout_s, verify=verify, allow_redirects=False
             )
     except OSError as error:  # requests' own errors are OSErrors too; a missing certificate file is nothing else
         raise NotReady(
             f"No Keystone answers at {url}: {_cause(error)}. Is the address right, and the server up?"
         ) from None
-    failure = judge_authentication(response.status_code, response.headers, response.content)
-    user_id = user_of_token(response.content)
-    if failure or user_id is None:
-        raise NotReady(_refusal(url, credential, failure or "no user in the answer"))
-    return Token(response.headers[TOKEN_HEADER], user_id)
 
 
-def _refusal(url: str, credential: Credential, failure: str) -> str:
-    if failure.startswith("401"):
-        return f"{url} refuses {credential.label}: {failure}. Check name, password, project and their domains."
-    return f"{url} does not issue a token to {credential.label}: {failure}. Is this a Keystone v3?"
+def _refusal(url: str, label: str, scope: str, failure: str) -> str:
+    if not failure.startswith("401"):
+        return f"{url} does not issue a token to {label}: {failure}. Is this a Keystone v3?"
+    advice = {
+        "project": "Check name, password, project and their domains.",
+        "unscoped": "Check name, password and domain.",
+    }.get(scope, f"Check name and password, and that the user has a role on the {scope}.")
+    return f"{url} refuses {label}: {failure}. {advice}"
 
 
 def _cause(error: BaseException) -> str:

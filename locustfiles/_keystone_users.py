@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from _errors import NotReady
-from _http_client import Site
+from _http_client import Site, tls_context
 from _keystone import (
     Cloud,
     Credential,
@@ -26,8 +28,9 @@ from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-OPTIONS = ("users_csv", "os_cloud", "connection")
+OPTIONS = ("users_csv", "os_cloud", "os_cacert", "connection", "catalog")
 CONNECTIONS = ("kept", "new")
+YES_NO = ("yes", "no")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +43,10 @@ class Target:
     users: list[Credential]
     """The users of --users-csv, or else the one of the OS_* variables or the cloud."""
     cloud: Cloud
-    keep_alive: bool = True
+    keep_alive: bool
     """False: every request of the load is made on a connection of its own."""
+    query: str
+    """What the URL of a request of the load ends with: "", or "?nocatalog"."""
 
     @property
     def site(self) -> Site:
@@ -49,18 +54,43 @@ class Target:
         return Site.of(self.url, self.verify, self.keep_alive)
 
 
-def read_target(environment: Environment) -> Target:
+def read_target(environment: Environment, scope: str = "project") -> Target:
     """Read host, users and credentials. Raises NotReady where something is missing or wrong; asks no server.
 
-    Where --host was not given, the environment's host becomes the cloud's URL, so that Locust shows it.
+    The credentials must be good for tokens of that scope. Where --host was not given, the environment's host becomes
+    the cloud's URL, so that Locust shows it.
     """
-    cloud = read_cloud(option(environment, "os_cloud"))
+    keep_alive = chosen(environment, "connection", CONNECTIONS) == "kept"
+    query = "" if chosen(environment, "catalog", YES_NO) == "yes" else "?nocatalog"
+    cloud = read_cloud(option(environment, "os_cloud"), scope)
     host = host_of(cloud, environment.host)
     url = token_url(host)
     path = option(environment, "users_csv")
     users = read_users(path) if path else [credential_of(cloud, ", or give --users-csv")]
     environment.host = host
-    return Target(url, cloud.verify, users, cloud, chosen(environment, "connection", CONNECTIONS) == "kept")
+    return Target(url, option(environment, "os_cacert") or cloud.verify, users, cloud, keep_alive, query)
+
+
+def share_of(environment: Environment, name: str) -> Fraction:
+    """The option's value, a share from 0 to 1. Raises NotReady for another one, which the web UI lets through."""
+    try:
+        return read_share(str(option(environment, name) or "0"))
+    except ValueError as error:
+        raise NotReady(f"--{name.replace('_', '-')}: {error}.") from None
+
+
+def read_share(text: str) -> Fraction:
+    """A share, "0.1" or "10%". Raises ValueError for anything that is not one from 0 to 1."""
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?%?", text):
+        value = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if value <= 1:
+            return value
+    raise ValueError(f"{text!r} is not a share, such as 10% or 0.1")
+
+
+def yes_or_no(text: str) -> str:
+    """Also what YAML makes of yes and no; anything else is left to `choices`."""
+    return {"true": "yes", "false": "no"}.get(text.lower(), text.lower())
 
 
 def chosen(environment: Environment, name: str, known: Sequence[str]) -> str:
@@ -78,6 +108,15 @@ def check_first_user(environment: Environment) -> None:
     """Log one user in, outside of the load. Raises NotReady where that fails."""
     target = read_target(environment)
     authenticate_once(target.url, target.users[0], target.verify)
+
+
+def certificates_file(text: str) -> str:
+    """Check an --os-cacert while the command line is read."""
+    try:
+        tls_context(text)
+    except NotReady as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def users_file(text: str) -> str:
@@ -98,7 +137,8 @@ def _add_options(parser: LocustArgumentParser) -> None:
         env_var="STACKSWARM_USERS_CSV",
         include_in_web_ui=False,
         help="Keystone users, mode 0600, with the columns username,password,user_domain_id,project_name,"
-        "project_domain_id. Each Locust user takes its own share. Without it: the user of OS_* or --os-cloud.",
+        "project_domain_id and perhaps created_by. Each Locust user takes its own share. Without it: the user of OS_* "
+        "or --os-cloud.",
     )
     parser.add_argument(
         "--os-cloud",
@@ -106,6 +146,23 @@ def _add_options(parser: LocustArgumentParser) -> None:
         env_var="STACKSWARM_OS_CLOUD",
         include_in_web_ui=False,
         help="Cloud of clouds.yaml: credentials, and the host where --host is not given. Default: OS_CLOUD, or OS_*.",
+    )
+    parser.add_argument(
+        "--os-cacert",
+        type=certificates_file,
+        metavar="FILE",
+        env_var="STACKSWARM_OS_CACERT",
+        include_in_web_ui=False,
+        help="Certificate authority that an https Keystone is checked with. Default: OS_CACERT or the cloud's, or else "
+        "the system's own.",
+    )
+    parser.add_argument(
+        "--catalog",
+        type=yes_or_no,
+        choices=YES_NO,
+        default=YES_NO[0],
+        env_var="STACKSWARM_CATALOG",
+        help="Whether answers hold the service catalogue; no asks with ?nocatalog. Default yes.",
     )
     parser.add_argument(
         "--connection",

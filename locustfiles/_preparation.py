@@ -2,7 +2,8 @@
 
 A workload hands before_load() two functions. `check` runs once a test, on the process the user started: is the server
 there, are the credentials right? `prepare` runs in each process that runs users: make tokens, read files. Both raise
-NotReady. With a headless start they are over before --run-time begins to count.
+NotReady. With a headless start they are over before --run-time begins to count. What a preparation has made and must
+not stay is removed after the load, by a function that it hands clear_later().
 """
 
 # mypy: allow-untyped-calls, allow-untyped-decorators
@@ -57,6 +58,12 @@ def before_load(user_class: type[User], check: Step, prepare: Step, options: tup
     _preparations.append(Preparation(user_class.__name__, check, prepare, options))
 
 
+def clear_later(environment: Environment, step: Callable[[], None]) -> None:
+    """Called by a preparation: `step` runs after the load, or as soon as there will be none. It raises nothing."""
+    gate: Gate = getattr(environment, _ATTRIBUTE)
+    gate.to_clear.append(step)
+
+
 class Gate:
     """Keeps load back until everything is ready; one for each Locust process."""
 
@@ -65,6 +72,8 @@ class Gate:
         self._prepared_for: object = None
         self._checked_for: object = None
         self._answers: set[str] = set()
+        self.to_clear: list[Callable[[], None]] = []
+        """What removes what was prepared, latest last."""
         self._refused = False
 
     # At the start of the process: in headless mode everything is done here, because --run-time counts from then on.
@@ -143,6 +152,12 @@ class Gate:
     def on_test_stop(self) -> None:
         """Tokens grow old and options may change: the next test is prepared anew."""
         self._prepared_for = self._checked_for = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove what was prepared; harmless where nothing is left."""
+        while self.to_clear:
+            self.to_clear.pop()()
 
     def _ready(self) -> None:
         wanted = [p for p in _preparations if p.user_class in self._environment.user_classes_by_name]
@@ -152,9 +167,17 @@ class Gate:
                 preparation.check(self._environment)
             self._checked_for = self._state(wanted)  # only now: a step may have found the host
         if not isinstance(runner, MasterRunner) and self._prepared_for != self._state(wanted):
+            self._prepare(wanted)
+            self._prepared_for = self._state(wanted)
+
+    def _prepare(self, wanted: list[Preparation]) -> None:
+        self.clear()
+        try:
             for preparation in wanted:
                 preparation.prepare(self._environment)
-            self._prepared_for = self._state(wanted)
+        except BaseException:
+            self.clear()
+            raise
 
     def _state(self, wanted: list[Preparation]) -> object:
         names = sorted({name for preparation in wanted for name in preparation.options})
@@ -205,6 +228,7 @@ class Gate:
 
 
 _TOO_FEW = "{} of {} workers were there and prepared after {:g} s. --expect-workers-max-wait says how long to wait."
+_ATTRIBUTE = "stackswarm_gate"
 _PREPARED = "stackswarm_prepared"
 _NOT_READY = "stackswarm_not_ready"
 
@@ -212,6 +236,8 @@ _NOT_READY = "stackswarm_not_ready"
 @events.init.add_listener
 def _attach(environment: Environment, **_: Any) -> None:
     gate = Gate(environment)
+    setattr(environment, _ATTRIBUTE, gate)
     environment.events.test_start.add_listener(lambda **_: gate.on_test_start())
     environment.events.test_stop.add_listener(lambda **_: gate.on_test_stop())
+    environment.events.quitting.add_listener(lambda **_: gate.clear())  # no test may have begun
     gate.on_init()

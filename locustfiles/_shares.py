@@ -1,9 +1,10 @@
-"""Which user takes which rows: disjoint shares of one shuffled list, the same for the same seed."""
+"""Which user takes which rows, and which of many requests are the odd ones: shares, the same every time."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import TypeVar
 
 Row = TypeVar("Row")
@@ -17,3 +18,12 @@ def share(rows: Sequence[Row], seed: int, number: int, users: int) -> list[Row]:
     order = list(rows)
     random.Random(seed).shuffle(order)
     return order[number % users :: users] or [order[number % len(order)]]
+
+
+def evenly(part: Fraction) -> Iterator[bool]:
+    """Endless; of the first n values, floor(n * part) are true, as evenly spread as can be."""
+    sum_ = Fraction(0)
+    while True:
+        sum_ += part
+        yield sum_ >= 1
+        sum_ %= 1

@@ -33,14 +33,16 @@ def walk(environment: Environment, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def walk_all(environment: Environment, rows: Sequence[Row]) -> Iterator[Row]:
-    """A new Locust user's endless walk through all `rows`; every user begins at another one.
+    """A new Locust user's endless walk through all `rows`.
 
+    The users begin as far from each other as can be: if one came soon after another to every row, a server would find
+    in its cache what it has just answered, however many rows there are.
     In the open model all users of a process walk together.
     """
     numbers: Numbers = getattr(environment, _ATTRIBUTE)
     if model_of(environment).name == "open":
         return numbers.together(rows, lambda: rows)
-    first = numbers.take() % len(rows)
+    first = numbers.take() * len(rows) // numbers.users % len(rows)
     return itertools.cycle([*rows[first:], *rows[:first]])
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import bcrypt  # type: ignore[import-not-found]
 import sqlalchemy as sa  # type: ignore[import-not-found]
 
-TABLES = ("project", "user", "local_user", "password", "assignment")
+TABLES = ("project", "user", "local_user", "password", "assignment", "system_assignment")
 Rows = dict[str, list[dict[str, object]]]
 
 
@@ -89,16 +89,14 @@ def _user(
             "created_at_int": int(time.time() * 1e6),
         },
     )
-    yield (
-        "assignment",
-        {
-            "type": "UserProject",
-            "actor_id": user_id,
-            "target_id": project_id,
-            "role_id": role_id,
-            "inherited": False,
-        },
-    )
+    # On each thing that a token can be for.
+    for table, type_, target_id in (
+        ("assignment", "UserProject", project_id),
+        ("assignment", "UserDomain", "default"),
+        ("system_assignment", "UserSystem", "system"),
+    ):
+        role = {"type": type_, "actor_id": user_id, "target_id": target_id, "role_id": role_id, "inherited": False}
+        yield table, role
 
 
 def load(connection_url: str, projects: int, users_per_project: int, password_hash: str) -> Rows:
@@ -132,9 +130,12 @@ def write_users(path: str, data: Rows, password: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["username", "password", "user_domain_id", "project_name", "project_domain_id"])
+        # created_by: these users belong to nobody, so that load may send wrong passwords for them.
+        columns = ("username", "password", "user_domain_id", "project_name", "project_domain_id", "created_by")
+        writer.writerow(columns)
         for user, local_user in zip(data["user"], data["local_user"], strict=True):
-            writer.writerow([local_user["name"], password, "default", projects[user["default_project_id"]], "default"])
+            project = projects[user["default_project_id"]]
+            writer.writerow([local_user["name"], password, "default", project, "default", "stackswarm"])
 
 
 def main(config_file: str, users_csv: str, projects: str, users_per_project: str, hash_rounds: str) -> None:

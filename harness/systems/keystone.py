@@ -53,6 +53,7 @@ def prepare(
     wanted = {"environment": environment.folder.name, "dataset": dataset, "hash_rounds": parameters["hash_rounds"]}
     if keystone_database.is_postgresql(parameters):
         wanted["database"] = install.environment("postgresql", report).folder.name
+    wanted["program"] = hashlib.sha256(dataset_keystone.PROGRAM.read_bytes()).hexdigest()
     folder = PREPARED / f"keystone-{hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]}"
     with install.locked(folder):
         if not folder.is_dir():

@@ -1,5 +1,6 @@
 """The Locust command line, and the windows of a run."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -218,3 +219,13 @@ def test_lost_workers(tmp_path: Path) -> None:
     (output.response_times / "lost-workers.jsonl").write_text("{")
     with pytest.raises(LoadError, match="cannot be read"):
         load.lost_workers(output)
+
+
+def test_counts_among_the_facts_are_added_over_processes() -> None:
+    parts: tuple[dict[str, object], ...] = (
+        {"token_format": "fernet", "expired_tokens_count": 2},
+        {"token_format": "fernet"},
+        {"token_format": "fernet", "expired_tokens_count": 3},
+    )
+    records = [dataclasses.replace(process(1.0, 1.5, 9.0), facts=facts) for facts in parts]
+    assert load.facts(records) == {"token_format": "fernet", "expired_tokens_count": 5}

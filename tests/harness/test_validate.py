@@ -146,12 +146,24 @@ def test_a_missing_file_is_one_problem() -> None:
         ("load.users=[", "'load.users=[': the value is not YAML"),
         ("factors.load.users=[4, many]", "factors.load.users: level 'many': load.users: 'many' is not a whole number"),
         ("options.keystone_auth={token_pool: 5}", "options.keystone_auth: there is no option 'token_pool'"),
+        (
+            "options.keystone_auth={scope: projct}",
+            "options.keystone_auth.scope: there is no 'projct'; there are: project,",
+        ),
+        ("options.keystone_auth={catalog: 1}", "options.keystone_auth.catalog: there is no '1'; there are: yes, no"),
+        ("options.keystone_auth={os_cacert: ca.pem}", "options.keystone_auth: there is no option 'os_cacert'"),
         ("options.keystone_auth={users: 5}", "options.keystone_auth: there is no option 'users'"),
         ("server.parameters.hash_rounds=3", "server.parameters.hash_rounds: 3 is not a whole number from 4 to 14"),
     ],
 )
 def test_a_wrong_override_is_blamed_on_the_override(override: str, message: str) -> None:
     assert any(line == 0 and found.startswith(message) for line, found in problems(GOOD, override))
+
+
+@pytest.mark.parametrize("catalog", ["yes", "no", "true", "false"])
+def test_options_of_the_workload(catalog: str) -> None:
+    options = f"options={{keystone_auth: {{scope: system, auth_method: token, catalog: {catalog}}}}}"
+    read(GOOD, ("factors.options.keystone_auth.scope=[system, unscoped]", options))
 
 
 def test_overrides_change_the_experiment_and_are_remembered() -> None:
@@ -262,7 +274,7 @@ def test_options_of_the_locustfile_are_known_by_asking_it() -> None:
     wrong = ("workload=keystone_validate", "options={keystone_validate: {token_pol: 5}}")
     ((line, message),) = problems(GOOD, *wrong)
     assert line == 0
-    assert message.startswith("options.keystone_validate: there is no option 'token_pol'; there are: connection, ")
+    assert message.startswith("options.keystone_validate: there is no option 'token_pol'; there are: caller, catalog, ")
     assert message.endswith("token_pool; did you mean token_pool?")
 
 

@@ -29,6 +29,7 @@ sys.path.insert(0, str(LOCUSTFILES))
 PASSWORD = "planted-Passw0rd-7f3a"
 RECORDED = ("--headless", "--only-summary", "--csv", "locust", "--response-times", "response_times")
 PLANTED_TOKEN = "gAAAAABplantedtoken"
+USERS_HEADER = "username,password,user_domain_id,project_name,project_domain_id"
 
 
 @dataclasses.dataclass
@@ -166,9 +167,15 @@ def free_port() -> int:
 def users_csv(tmp_path: Path) -> Path:
     """Twelve users, whom `keystone()` knows."""
     rows = [f"user{n},{PASSWORD},default,project{n % 3},default" for n in range(12)]
-    return write_users(
-        tmp_path / "users.csv", ["username,password,user_domain_id,project_name,project_domain_id", *rows]
-    )
+    return write_users(tmp_path / "users.csv", [USERS_HEADER, *rows])
+
+
+@pytest.fixture
+def own_users_csv(tmp_path: Path) -> Path:
+    """The same, marked as made for load."""
+    rows = [f"user{n},{PASSWORD},default,project{n % 3},default,stackswarm" for n in range(12)]
+    (tmp_path / "own").mkdir()
+    return write_users(tmp_path / "own" / "users.csv", [f"{USERS_HEADER},created_by", *rows])
 
 
 def write_users(path: Path, lines: list[str], mode: int = 0o600) -> Path:
@@ -190,34 +197,62 @@ def keystone(
     prefix: str = "", change: Callable[[Request], Answer | None] = lambda request: None, after_s: float = 0.01
 ) -> Callable[[Request], Answer]:
     """A Keystone in so far as the locustfiles see it; `change` may answer a request of the load in another way."""
+    revoked: set[str] = set()
 
     def answer(request: Request) -> Answer:
-        if request.path != prefix + "/v3/auth/tokens":
+        path = request.path.partition("?")[0]
+        if "/application_credentials" in path:
+            return application_credentials(request)
+        if path != prefix + "/v3/auth/tokens":
             return error(404, "Not Found")
         changed = None if "setup" in request.headers["user-agent"] else change(request)
         if changed is not None:
             return changed
-        return issue(request, after_s) if request.method == "POST" else validate(request, after_s)
+        if request.method == "DELETE":
+            revoked.add(request.headers["x-subject-token"])
+            return Answer(204)
+        return issue(request, after_s) if request.method == "POST" else validate(request, after_s, revoked)
 
     return answer
 
 
 def issue(request: Request, after_s: float) -> Answer:
     auth = json.loads(request.body)["auth"]
-    user = auth["identity"]["password"]["user"]
-    if user["password"] != PASSWORD or not auth["scope"]["project"]:
+    name = proven_user(auth["identity"])
+    if name is None or ("scope" in auth) == ("application_credential" in auth["identity"]):
         return error(401, "Unauthorized")
-    headers = {"X-Subject-Token": f"{PLANTED_TOKEN}-{user['name']}"}
-    return Answer(201, headers, token_body(user["name"]), after_s)
+    return Answer(201, {"X-Subject-Token": f"{PLANTED_TOKEN}-{name}"}, token_body(name), after_s)
 
 
-def validate(request: Request, after_s: float) -> Answer:
-    if request.headers.get("x-auth-token") != f"{PLANTED_TOKEN}-admin":
-        return error(401, "Unauthorized")
+def proven_user(identity: dict[str, Any]) -> str | None:
+    """Name of the user whom a password, token or application credential stands for."""
+    (method,) = identity["methods"]
+    proof = identity[method]
+    if method == "password":
+        return proof["user"]["name"] if proof["user"]["password"] == PASSWORD else None
+    if method == "token":
+        return proof["id"].removeprefix(PLANTED_TOKEN + "-") if proof["id"].startswith(PLANTED_TOKEN) else None
+    return proof["id"].removeprefix("credential-of-id-of-") if proof["secret"] == PASSWORD else None
+
+
+def application_credentials(request: Request) -> Answer:
+    user_id = request.path.split("/users/")[1].split("/")[0]
+    if request.headers.get("x-auth-token") != f"{PLANTED_TOKEN}-{user_id.removeprefix('id-of-')}":
+        return error(403, "Forbidden")
+    if request.method == "DELETE":
+        return Answer(204)
+    made = {"id": f"credential-of-{user_id}", "secret": PASSWORD}
+    return Answer(201, {}, json.dumps({"application_credential": made}).encode())
+
+
+def validate(request: Request, after_s: float, revoked: set[str]) -> Answer:
     token = request.headers.get("x-subject-token", "")
-    if not token.startswith(PLANTED_TOKEN):
+    if request.headers.get("x-auth-token") not in (f"{PLANTED_TOKEN}-admin", token):
+        return error(401, "Unauthorized")
+    if not token.startswith(PLANTED_TOKEN) or token in revoked:
         return error(404, "Not Found")
-    return Answer(200, {}, token_body(token.removeprefix(PLANTED_TOKEN + "-")), after_s)
+    body = b"" if request.method == "HEAD" else token_body(token.removeprefix(PLANTED_TOKEN + "-"))
+    return Answer(200, {}, body, after_s)
 
 
 def token_body(user_name: str) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,14 +12,20 @@ from _errors import HostUnknown, NotReady
 from _keystone import (
     USERS_COLUMNS,
     Credential,
+    application_credential_body,
     authenticate_once,
     authentication_body,
     credential_of,
     host_of,
     judge_authentication,
+    judge_check,
+    judge_refusal,
+    judge_revoked,
     judge_validation,
+    lifetime_of_token,
     read_cloud,
     read_users,
+    rescoping_body,
     token_format,
     token_url,
 )
@@ -75,6 +83,37 @@ def test_body_by_ids_and_with_every_character() -> None:
     assert auth["scope"]["project"] == {"id": "p1"}
 
 
+ANN = Credential(
+    "ann", PASSWORD, user_domain_id="d", project_name="p", project_domain_id="d", origin="users.csv line 2"
+)
+
+
+@pytest.mark.parametrize(
+    ("user", "scope", "sent"),
+    [
+        (ANN, "domain", {"domain": {"id": "d"}}),
+        (Credential("ann", PASSWORD, user_domain_name="D"), "domain", {"domain": {"name": "D"}}),
+        (Credential("ann", PASSWORD, user_domain_id="d", domain_name="E"), "domain", {"domain": {"name": "E"}}),
+        (Credential("ann", PASSWORD, user_domain_id="d", domain_id="e"), "domain", {"domain": {"id": "e"}}),
+        (ANN, "system", {"system": {"all": True}}),
+        (ANN, "unscoped", "unscoped"),
+    ],
+)
+def test_scopes(user: Credential, scope: str, sent: object) -> None:
+    assert json.loads(authentication_body(user, scope))["auth"]["scope"] == sent
+    assert json.loads(rescoping_body("t", user, scope))["auth"]["scope"] == sent
+
+
+def test_bodies_of_the_other_methods() -> None:
+    assert json.loads(rescoping_body("t", ANN, "project"))["auth"] == {
+        "identity": {"methods": ["token"], "token": {"id": "t"}},
+        "scope": {"project": {"name": "p", "domain": {"id": "d"}}},
+    }
+    assert json.loads(application_credential_body("i", "s"))["auth"] == {
+        "identity": {"methods": ["application_credential"], "application_credential": {"id": "i", "secret": "s"}}
+    }
+
+
 def error(title: object) -> bytes:
     return json.dumps({"error": {"code": 0, "title": title, "message": "m"}}).encode()
 
@@ -117,6 +156,41 @@ def test_judging_a_validation(status: int, body: bytes, verdict: str | None) -> 
 
 
 @pytest.mark.parametrize(
+    ("judge", "status", "verdict"),
+    [
+        (judge_refusal, 401, None),
+        (judge_refusal, 201, "201 Created with a wrong password"),
+        (judge_refusal, 500, "500 Internal Server Error with a wrong password"),
+        (judge_check, 200, None),
+        (judge_check, 404, "404 Not Found"),
+        (judge_revoked, 404, None),
+        (judge_revoked, 200, "200 OK for a revoked token"),
+        (judge_revoked, 401, "401 Unauthorized for a revoked token"),
+    ],
+)
+def test_judging_what_is_expected_to_be_refused(
+    judge: Callable[[int, bytes], str | None], status: int, verdict: str | None
+) -> None:
+    assert judge(status, b"") == verdict
+
+
+@pytest.mark.parametrize(
+    ("body", "lifetime_s"),
+    [
+        (
+            b'{"token": {"issued_at": "2026-01-01T10:00:00.000000Z", "expires_at": "2026-01-01T14:00:00.000000Z"}}',
+            14400,
+        ),
+        (b'{"token": {"issued_at": "2026-01-01T10:00:00.000000Z"}}', math.inf),
+        (b'{"token": {"issued_at": "now", "expires_at": "later"}}', math.inf),
+        (b"[]", math.inf),
+    ],
+)
+def test_lifetime_of_a_token(body: bytes, lifetime_s: float) -> None:
+    assert lifetime_of_token(body) == lifetime_s
+
+
+@pytest.mark.parametrize(
     ("token", "name"),
     [
         ("0123456789abcdef0123456789ABCDEF", "uuid"),
@@ -149,6 +223,11 @@ def test_users_in_any_order_of_columns(tmp_path: Path) -> None:
     assert (user.project_name, user.project_domain_id) == ("p", "d2")
     assert PASSWORD not in repr(user)
     assert PASSWORD not in user.label
+
+
+def test_users_may_be_marked_as_made_for_load(tmp_path: Path) -> None:
+    text = f"{HEADER},created_by\na,{PASSWORD},d,p,d,stackswarm\nb,{PASSWORD},d,p,d,\n"
+    assert [user.created_by for user in read_users(write(tmp_path / "u.csv", text))] == ["stackswarm", ""]
 
 
 @pytest.mark.parametrize(
@@ -265,15 +344,37 @@ def test_an_unknown_cloud_or_a_damaged_file(no_cloud: Path, text: str) -> None:
         read_cloud("nine")
 
 
+@pytest.mark.parametrize(
+    ("scope", "given", "missing"),
+    [
+        ("unscoped", {"user_domain_name": "D"}, ""),
+        ("system", {"user_domain_name": "D"}, ""),
+        ("domain", {"user_domain_name": "D"}, ""),
+        ("domain", {"user_id": "u"}, "no OS_DOMAIN_NAME"),
+        ("domain", {"user_id": "u", "domain_id": "d"}, ""),
+        ("project", {"user_id": "u"}, "no OS_PROJECT_NAME, OS_PROJECT_DOMAIN_NAME"),
+    ],
+)
+def test_a_credential_needs_what_its_scope_needs(
+    no_cloud: Path, monkeypatch: pytest.MonkeyPatch, scope: str, given: dict[str, str], missing: str
+) -> None:
+    variables(monkeypatch, auth_url="http://e/v3", username="eve", password="x", **given)
+    cloud = read_cloud(None, scope)
+    assert cloud.missing == missing
+    if cloud.credential is not None and scope == "domain":
+        domain = json.loads(authentication_body(cloud.credential, scope))["auth"]["scope"]["domain"]
+        assert domain == ({"id": "d"} if "domain_id" in given else {"name": "D"})
+
+
+def test_a_certificate_authority_alone_is_taken_over(no_cloud: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables(monkeypatch, cacert="/etc/ours.pem")
+    assert read_cloud(None).verify == "/etc/ours.pem"
+
+
 def test_a_cloud_without_a_password_method(no_cloud: Path) -> None:
     (no_cloud / "clouds.yaml").write_text(CLOUDS)
     with pytest.raises(NotReady, match="auth_type 'v3applicationcredential' is not a password"):
         credential_of(read_cloud("two"), "")
-
-
-ANN = Credential(
-    "ann", PASSWORD, user_domain_id="d", project_name="p", project_domain_id="d", origin="users.csv line 2"
-)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +392,15 @@ def test_a_refused_set_up_request_says_why(answer: Answer, message: str) -> None
         authenticate_once(token_url(server.url), ANN)
     assert PASSWORD not in str(caught.value)
     assert [line.user_agent for line in server.log] == ["stackswarm-setup"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "advice"),
+    [("project", "Check name, password, project"), ("system", "has a role on the system"), ("unscoped", "and domain.")],
+)
+def test_a_refusal_says_what_to_look_at(scope: str, advice: str) -> None:
+    with KnownServer(lambda request: Answer(401)) as server, pytest.raises(NotReady, match=advice):
+        authenticate_once(token_url(server.url), ANN, scope=scope)
 
 
 def test_a_server_that_is_not_there() -> None:

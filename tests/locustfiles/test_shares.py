@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from fractions import Fraction
+
 import pytest
-from _shares import share
+from _shares import evenly, share
 
 
 @pytest.mark.parametrize(("rows", "users"), [(12, 4), (12, 5), (1, 1), (6144, 32)])
@@ -27,3 +30,14 @@ def test_with_more_users_than_rows_they_share_evenly() -> None:
 
 def test_users_started_later_get_a_share_too() -> None:
     assert share(range(10), 1, 13, 10) == share(range(10), 1, 3, 10)
+
+
+@pytest.mark.parametrize(("part", "every"), [("0.1", 10), ("1/4", 4), ("1", 1)])
+def test_odd_ones_are_evenly_spread(part: str, every: int) -> None:
+    taken = list(itertools.islice(evenly(Fraction(part)), 10 * every))
+    assert [n for n, odd in enumerate(taken, 1) if odd] == list(range(every, 10 * every + 1, every))
+
+
+def test_a_share_that_divides_nothing_is_kept_all_the_same() -> None:
+    assert sum(itertools.islice(evenly(Fraction("0.137")), 1000)) == 137
+    assert not any(itertools.islice(evenly(Fraction(0)), 1000))
