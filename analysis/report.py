@@ -45,7 +45,7 @@ from analysis.steady_state import State
 from analysis.tables import Block
 
 if TYPE_CHECKING:
-    from analysis.plots import Detail
+    from analysis.figure_parts import Detail
 
 VERDICTS_SCHEMA_VERSION = 1
 TEMPLATES = Path(__file__).parent / "templates"
@@ -161,10 +161,10 @@ def render_html(analyses: Sequence[Analysis]) -> str:
     Where it would be larger it is made again with less detail, and says so. Raises ReportError where even the text is
     too much for one page.
     """
-    from analysis import plots
+    from analysis.figure_parts import FULL
 
     views = [view(analysis, number) for number, analysis in enumerate(analyses, start=1)]
-    detail, last = plots.FULL, math.inf
+    detail, last = FULL, math.inf
     while len(analyses) <= MOST_WITH_FIGURES:
         page = _page([_with_figures(v, a, detail) for v, a in zip(views, analyses, strict=True)])
         if _size(page) <= LARGEST_PAGE_BYTES:
@@ -189,6 +189,7 @@ def _size(page: str) -> int:
 
 def _with_figures(of: View, analysis: Analysis, detail: Detail) -> View:
     from analysis import plots
+    from analysis.figure_parts import FULL
 
     most = 5 * detail.table_rows
     return dataclasses.replace(
@@ -198,7 +199,7 @@ def _with_figures(of: View, analysis: Analysis, detail: Detail) -> View:
         differences_left_out=max(0, len(of.differences) - MOST_DIFFERENCES),
         run_rows=of.run_rows[:most],
         runs_left_out=max(0, len(of.run_rows) - most),
-        shortened="" if detail == plots.FULL else "Figures are drawn with fewer points, to keep the page small.",
+        shortened="" if detail == FULL else "Figures are drawn with fewer points, to keep the page small.",
     )
 
 
@@ -289,12 +290,12 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     where it cannot be written.
     """
     claim(folder)
-    from analysis import plots
+    from analysis import plots_over_time
 
     tables_of = {
         "metrics": _joined([(a, _readable(a, a.by_run)) for a in analyses]),
         "comparison": _joined([(a, comparison_frame(a)) for a in analyses]),
-        "timeline": _joined([(a, _readable(a, plots.by_second(a))) for a in analyses]),
+        "timeline": _joined([(a, _readable(a, plots_over_time.by_second(a))) for a in analyses]),
     }
     texts = {
         MARKER: json.dumps(verdicts(analyses), indent=1, ensure_ascii=False, allow_nan=False) + "\n",

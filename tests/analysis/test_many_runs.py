@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import decide, load, measurements, plots, report
+from analysis import decide, load, measurements, plots_over_time, report
 from analysis.csv_tables import concat
 from analysis.metrics import ALL_REQUESTS
 from benchmarks import analysis_folder
@@ -32,7 +32,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def cpu_s(folder: Path) -> float:
     began_s = time.process_time()
     analysis = decide.analyse(load.load_experiment(folder))
-    plots.by_second(analysis)
+    plots_over_time.by_second(analysis)
     report.render_markdown([analysis])
     return time.process_time() - began_s
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis import decide, load, plots
+from analysis import decide, figure_parts, load, plots, plots_over_time
 from analysis.metrics import ALL_REQUESTS
 from analysis.plots import Detail, Figure
 from tests.analysis.synthetic import PROCESSES, USERS
@@ -114,7 +114,7 @@ def test_a_short_timeline_draws_each_run_as_the_csv_has_it(demo_analysis: decide
     assert figure is not None
     assert "A line is a run" in figure.caption
     drawn = {(row["run"], row["offset_s"]): row for row in data_of(figure, "offset_s", "throughput")}
-    rows = plots.by_second(demo_analysis)
+    rows = plots_over_time.by_second(demo_analysis)
     assert len(drawn) == len(rows) == 16 * 8
     for row in rows.to_dict("records"):
         mark = drawn[f"run {row['run']}", row["offset_s"]]
@@ -123,7 +123,7 @@ def test_a_short_timeline_draws_each_run_as_the_csv_has_it(demo_analysis: decide
 
 
 def test_memory_over_time_is_the_sum_of_the_processes(demo_analysis: decide.Analysis) -> None:
-    rows = plots.by_second(demo_analysis)
+    rows = plots_over_time.by_second(demo_analysis)
     processes = rows["treatment"].map(lambda key: json.loads(key)[PROCESSES])
     assert (rows["server_rss_bytes"] == processes * 80 * 2**20).all()
 
@@ -132,7 +132,7 @@ def test_a_long_timeline_is_the_median_of_the_replicates_with_their_range(demo_a
     figure = plots.timeline(demo_analysis, Detail(lines=3))
     assert figure is not None
     assert "The line is the median of the replicates" in figure.caption
-    rows = plots.by_second(demo_analysis)
+    rows = plots_over_time.by_second(demo_analysis)
     drawn = data_of(figure, "offset_s", "throughput")
     assert len(drawn) == 4 * 8
     expected = rows.groupby(["treatment", "offset_s"])["throughput"].agg(["median", "min", "max"])
@@ -156,7 +156,8 @@ def test_figures_stay_within_their_detail(sweep: decide.Analysis) -> None:
         assert len(figure.rows) <= 10
         assert figure.rows_left_out >= 0
     sizes = [
-        sum(len(json.dumps(figure.spec)) for figure in plots.figures(sweep, detail)) for detail in (plots.FULL, small)
+        sum(len(json.dumps(figure.spec)) for figure in plots.figures(sweep, detail))
+        for detail in (figure_parts.FULL, small)
     ]
     assert sizes[1] < sizes[0] / 3
 
@@ -209,7 +210,7 @@ def _strings(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ..
     ],
 )
 def test_memory_has_round_ticks(top_mib: float, ticks_mib: list[float]) -> None:
-    assert [tick / 2**20 for tick in plots._byte_ticks(top_mib * 2**20)] == ticks_mib
+    assert [tick / 2**20 for tick in plots_over_time._byte_ticks(top_mib * 2**20)] == ticks_mib
 
 
 def test_imported_summaries_have_dots_and_percentiles(tmp_path: Path) -> None:
@@ -219,4 +220,4 @@ def test_imported_summaries_have_dots_and_percentiles(tmp_path: Path) -> None:
     analysis = decide.analyse(locust_csv.load_prefixes(fixtures[:2]))
     assert {figure.name for figure in plots.figures(analysis)} <= {"against-0", "distribution"}
     assert plots.figures(analysis)
-    assert isinstance(plots.by_second(analysis), pd.DataFrame)
+    assert isinstance(plots_over_time.by_second(analysis), pd.DataFrame)
