@@ -178,6 +178,7 @@ def inversions(length: int) -> tuple[int, ...]:
 # --- the runs of an experiment -------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=4)  # the finding, the method and the table of runs ask for the same
 def states(experiment: Experiment) -> dict[int, dict[str, Assessment]]:
     """Assessment by complete run and series, each at its share of LEVEL; of no series where the load was to change."""
     runs = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
