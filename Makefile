@@ -7,9 +7,11 @@ demo:
 	@$(PYTHON) -m harness.install locust keystone
 	@.venv/bin/python -m harness run configs/experiments/keystone-processes.yml
 
+# Tests that measure times, or fill both processors with a real server, run one by one; the others wait most of the time.
 test:
 	@$(PYTHON) -m harness.install tests keystone keystone-queens postgresql apache memcached chromium
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n 2 --dist loadfile tests/analysis tests/harness tests/locustfiles
+	@.venv/bin/python -m pytest --ignore tests/analysis --ignore tests/harness --ignore tests/locustfiles
 
 lint:
 	@$(PYTHON) -m harness.install tests
