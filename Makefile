@@ -7,11 +7,11 @@ demo:
 	@$(PYTHON) -m harness.install locust keystone
 	@.venv/bin/python -m harness run configs/experiments/keystone-processes.yml
 
-# What runs no load of its own runs side by side; the others would disturb each other's times.
+# Side by side, but for what measures ratios of times against a real server or against other generators.
 test:
 	@$(PYTHON) -m harness.install tests keystone keystone-queens postgresql apache memcached chromium
-	@.venv/bin/python -m pytest -n 2 --dist loadfile tests/analysis tests/harness
-	@.venv/bin/python -m pytest --ignore tests/analysis --ignore tests/harness
+	@.venv/bin/python -m pytest -n 2 --dist loadfile tests/analysis tests/harness tests/locustfiles
+	@.venv/bin/python -m pytest --ignore tests/analysis --ignore tests/harness --ignore tests/locustfiles
 
 lint:
 	@$(PYTHON) -m harness.install tests
