@@ -62,6 +62,8 @@ class Figure:
     source: str = "metrics.csv"
     """The file of the report that holds the numbers, or those that they were made of."""
     rows_left_out: int = 0
+    collapsed: bool = False
+    """Closed until it is asked for: one of many."""
 
 
 # --- parts of figures ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from analysis import histograms, intervals, pairing
+from analysis import cell_graphs, histograms, intervals, pairing
 from analysis.decide import Analysis
 from analysis.figure_parts import (
     CSV_FORMAT,
@@ -42,6 +42,7 @@ def figures(analysis: Analysis, detail: Detail = FULL) -> list[Figure]:
     """All figures that have something to draw."""
     made: list[Callable[[Analysis, Detail], Figure | None]] = [distribution, timeline, heatmap]
     drawn = [*swept(analysis, detail), *(make(analysis, detail) for make in made)]
+    drawn += cell_graphs.figures(analysis, detail)
     return [_with_short_table(figure, detail) for figure in drawn if figure is not None]
 
 

@@ -142,7 +142,7 @@ REFERENCE_QUANTITIES = (
     "success_ratio",
     "count",
 )
-REFERENCE_SUMMARIES = ("token_formats",)
+REFERENCE_SUMMARIES = ("token_formats", "keystone_apache")
 """Names that a file of configs/reference/ may have in its columns, and as its summary; analysis/reference.py says what
 each is."""
 

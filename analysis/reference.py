@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis import pairing, token_formats
+from analysis import pairing, rally_tables, token_formats
 from analysis.decide import Analysis
 from analysis.metrics import ALL_REQUESTS
 from analysis.record import Level, RecordError, Treatment
@@ -53,6 +53,31 @@ class Line:
     head: str
     published: tuple[Level, ...]
     here: tuple[Level, ...]
+    treatment: str | None = None
+    """Key of ours, where every value is of one and the same."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """Graphs of one treatment, in a file that the document links to."""
+
+    treatment: str
+    file: str
+    title: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a document's files are made of: ours alone."""
+
+    lines: Sequence[Line]
+    tables: Sequence[Block]
+    conditions: str
+    """In words, what our server was."""
+    doubts: Sequence[str]
+    """Why the numbers cannot be trusted, in sentences."""
+    graphs: Mapping[str, Sequence[str]]
+    """Names of the files with graphs, by the table's title."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +85,23 @@ class Summary:
     """How a published document sums its tables up: a block with both sides, and the files that it consists of."""
 
     block: Callable[[Sequence[Line]], Block]
-    files: Callable[[Sequence[Line], str, Sequence[str]], dict[str, str]]
-    """Of ours. The second argument says in words what our server was, the third why the numbers cannot be trusted."""
+    files: Callable[[Measured], dict[str, str]]
+    sentences: Callable[[Sequence[Line]], list[str]] = lambda lines: []
+    context: Callable[[Treatment], str] | None = None
+    """What the document prints above each table, of the levels of ours. Then ours is a table of its own, as theirs."""
+    graph_file: Callable[[Treatment, str], str] | None = None
+    """Where the document has graphs of each line: the name of their file, of the line's levels and its last value."""
+    row_head: str = ""
+    """Head of the column with the rows' names, in tables of their own."""
 
 
-SUMMARIES = {"token_formats": Summary(token_formats.block, token_formats.files)}
+SUMMARIES = {
+    "token_formats": Summary(token_formats.block, lambda m: token_formats.files(m.lines, m.conditions, m.doubts)),
+    "keystone_apache": Summary(
+        rally_tables.block, rally_tables.files, rally_tables.sentences, rally_tables.context, rally_tables.graph_file,
+        rally_tables.ACTION,
+    ),
+}  # fmt: skip
 """As record.REFERENCE_SUMMARIES."""
 
 
@@ -85,28 +122,38 @@ def lines(analysis: Analysis) -> list[Line]:
 def _lines(analysis: Analysis, published: Mapping[str, Any]) -> Iterator[Line]:
     for table in published["tables"]:
         for row in table["rows"]:
-            here = [
-                _here(analysis, column["quantity"], {**table["at"], **row["at"], **column["at"]})
-                if column["quantity"]
-                else text
-                for column, text in zip(published["columns"], row["published"], strict=True)
+            measured = [
+                _treatment(analysis, {**table["at"], **row["at"], **column["at"]}) if column["quantity"] else None
+                for column in published["columns"]
             ]
-            yield Line(table["title"], row["head"], tuple(row["published"]), tuple(here))
+            here = [
+                _here(analysis, column["quantity"], treatment) if column["quantity"] else text
+                for column, text, treatment in zip(published["columns"], row["published"], measured, strict=True)
+            ]
+            one = {treatment for treatment, column in zip(measured, published["columns"], strict=True)
+                   if column["quantity"]}  # fmt: skip
+            whose = one.pop() if len(one) == 1 else None
+            yield Line(table["title"], row["head"], tuple(row["published"]), tuple(here), whose)
 
 
-def _here(analysis: Analysis, quantity: str, at: Treatment) -> float | None:
-    held_constant = analysis.experiment.record.held_constant
-    found = [
-        key
-        for key, treatment in analysis.experiment.treatments.items()
-        if pairing.has_levels({**held_constant, **treatment}, at)
-    ]
-    if len(found) != 1:
+def _treatment(analysis: Analysis, at: Treatment) -> str | None:
+    """Key of the one treatment that has these levels; None where there is none, or several."""
+    found = [key for key in analysis.experiment.treatments if pairing.has_levels(levels_of(analysis, key), at)]
+    return found[0] if len(found) == 1 else None
+
+
+def levels_of(analysis: Analysis, treatment: str) -> Treatment:
+    """Levels of a treatment by key, and all that is held constant."""
+    return {**analysis.experiment.record.held_constant, **analysis.experiment.treatments[treatment]}
+
+
+def _here(analysis: Analysis, quantity: str, treatment: str | None) -> float | None:
+    if treatment is None:
         return None
     rows = analysis.by_treatment
-    rows = rows[(rows["treatment"] == found[0]) & (rows["endpoint"] == ALL_REQUESTS)].dropna(subset="value")
+    rows = rows[(rows["treatment"] == treatment) & (rows["endpoint"] == ALL_REQUESTS)].dropna(subset="value")
     values = dict(zip(rows["metric"], rows["value"], strict=True))
-    users = {**held_constant, **analysis.experiment.treatments[found[0]]}.get("load.users")
+    users = levels_of(analysis, treatment).get("load.users")
     values |= {"users": users} if isinstance(users, int) else {}
     try:
         return QUANTITIES[quantity].value(values)
@@ -115,27 +162,67 @@ def _here(analysis: Analysis, quantity: str, at: Treatment) -> float | None:
 
 
 def blocks(analysis: Analysis) -> list[Block]:
-    """The published tables, each row twice, as published and as measured here; then how the document sums them up."""
+    """The published tables and ours, then how the document sums them up.
+
+    Each row twice, as published and as measured here; or, where the document says above each table what was measured,
+    ours as a table of its own and theirs beneath it.
+    """
     published = analysis.experiment.record.reference
     measured = lines(analysis)
     if published is None:
         return []
-    heads = tuple(str(column["head"]) for column in published["columns"])
-    writers = [QUANTITIES[c["quantity"]].write if c["quantity"] else "{}" for c in published["columns"]]
+    summary = SUMMARIES[published["summary"]] if published["summary"] else None
     found = []
     for table in published["tables"]:
-        rows = [row for line in measured if line.table == table["title"] for row in _rows(line, writers)]
-        title = " · ".join(text for text in (_capital(table["title"]), table["context"]) if text)
-        found.append(Block(title, heads, tuple(rows)))
-    if published["summary"]:
-        found.append(SUMMARIES[published["summary"]].block(measured))
-    return found
+        of_table = [line for line in measured if line.table == table["title"]]
+        if summary and summary.context:
+            found += [_ours(analysis, table, of_table), _theirs(published, table, of_table, summary.row_head)]
+        else:
+            heads, writers = _columns(published)
+            rows = [row for line in of_table for row in _rows(line, writers)]
+            title = " · ".join(text for text in (_capital(table["title"]), table["context"]) if text)
+            found.append(Block(title, heads, tuple(rows)))
+    return [*found, summary.block(measured)] if summary else found
+
+
+def _columns(published: Mapping[str, Any]) -> tuple[tuple[str, ...], list[str]]:
+    """Heads of the columns, and how their values are written."""
+    writers = [QUANTITIES[c["quantity"]].write if c["quantity"] else "{}" for c in published["columns"]]
+    return tuple(str(column["head"]) for column in published["columns"]), writers
+
+
+def _ours(analysis: Analysis, table: Mapping[str, Any], measured: Sequence[Line]) -> Block:
+    published: Mapping[str, Any] = analysis.experiment.record.reference or {}
+    summary = SUMMARIES[published["summary"]]
+    levels = {**analysis.experiment.record.held_constant, **table["at"]}
+    about = summary.context(levels) if summary.context else ""
+    heads, writers = _columns(published)
+    rows = [Row(line.head, _cells(line.here, writers)) for line in measured]
+    title = f"{_capital(table['title'])}, {HERE} · {about}{_replicates(analysis)}"
+    return Block(title, heads, tuple(rows), summary.row_head)
+
+
+def _replicates(analysis: Analysis) -> str:
+    runs = analysis.experiment.record.replicates
+    return f", {runs} times" if runs > 1 else ""
+
+
+def _theirs(published: Mapping[str, Any], table: Mapping[str, Any], measured: Sequence[Line], head: str) -> Block:
+    """Lines with a number alone: what was not published has no place in what was."""
+    heads, writers = _columns(published)
+    numbers = [place for place, column in enumerate(published["columns"]) if column["quantity"]]
+    shown = [line for line in measured if any(line.published[place] is not None for place in numbers)]
+    rows = tuple(Row(line.head, _cells(line.published, writers)) for line in shown)
+    return Block(f"{_capital(table['title'])}, {PUBLISHED} · {table['context']}", heads, rows, head)
 
 
 def _rows(line: Line, writers: Sequence[str]) -> Iterator[Row]:
     for side, values in ((PUBLISHED, line.published), (HERE, line.here)):
-        cells = (_written(value, write) for value, write in zip(values, writers, strict=True))
-        yield Row(f"{line.head}, {side}", tuple(cells))
+        yield Row(f"{line.head}, {side}", _cells(values, writers))
+
+
+def _cells(values: Sequence[Level], writers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_written(value, write) for value, write in zip(values, writers, strict=True))
 
 
 def _written(value: Level, write: str) -> str:
@@ -145,11 +232,13 @@ def _written(value: Level, write: str) -> str:
 
 
 def notes(analysis: Analysis) -> list[str]:
-    """What stands under the tables: where they are from, and what they are not."""
+    """What stands under the tables: the document's sentence, where they are from, and what they are not."""
     published = analysis.experiment.record.reference
     if published is None:
         return []
+    said = SUMMARIES[published["summary"]].sentences(lines(analysis)) if published["summary"] else []
     return [
+        *said,
         f"Published: {published['title']}, {published['url']}. Hardware: {published['hardware']}. "
         f"Software: {published['software']}.",
         "It is another machine and another release: values are not comparable one by one, only which is faster, and "
@@ -160,13 +249,37 @@ def notes(analysis: Analysis) -> list[str]:
     ]
 
 
+def graphs(analysis: Analysis) -> list[Graph]:
+    """Graphs that the document has of each line, of those of ours that were measured; in the document's order."""
+    published = analysis.experiment.record.reference
+    name = SUMMARIES[published["summary"]].graph_file if published and published["summary"] else None
+    if name is None:
+        return []
+    return [
+        Graph(line.treatment, name(levels_of(analysis, line.treatment), str(line.here[-1])),
+              f"{_capital(line.table)}, {HERE}: {analysis.label(line.treatment)}")
+        for line in lines(analysis)
+        if line.treatment is not None
+    ]  # fmt: skip
+
+
 def files(analysis: Analysis) -> dict[str, str]:
     """Further files for beside the report, as the published document has them: name to text."""
     published = analysis.experiment.record.reference
     if published is None or not published["summary"]:
         return {}
+    summary, measured = SUMMARIES[published["summary"]], lines(analysis)
     doubts = [finding.message for finding in analysis.severe]  # who copies a file copies them, too
-    return SUMMARIES[published["summary"]].files(lines(analysis), _conditions(analysis), doubts)
+    by_title = {
+        table["title"]: [line for line in measured if line.table == table["title"]] for table in published["tables"]
+    }
+    tables = [_ours(analysis, t, by_title[t["title"]]) for t in published["tables"]] if summary.context else []
+    files_of = {graph.treatment: graph.file for graph in graphs(analysis)}
+    drawn = {
+        f"{_capital(title)}, {HERE}": [files_of[line.treatment] for line in part if line.treatment in files_of]
+        for title, part in by_title.items()
+    }
+    return summary.files(Measured(measured, tables, _conditions(analysis), doubts, drawn))
 
 
 def _conditions(analysis: Analysis) -> str:
@@ -185,7 +298,8 @@ def json_of(analysis: Analysis) -> dict[str, Any] | None:
     if published is None:
         return None
     columns = [{"head": c["head"], "quantity": c["quantity"]} for c in published["columns"]]
-    rows = [dataclasses.asdict(line) for line in lines(analysis)]
+    sides = ("table", "head", "published", "here")
+    rows = [{name: getattr(line, name) for name in sides} for line in lines(analysis)]
     return {"title": published["title"], "url": published["url"], "columns": columns, "rows": rows}
 
 

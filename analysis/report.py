@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -290,7 +290,7 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     where it cannot be written.
     """
     claim(folder)
-    from analysis import plots_over_time
+    from analysis import cell_graphs, plots_over_time
 
     tables_of = {
         "metrics": _joined([(a, _readable(a, a.by_run)) for a in analyses]),
@@ -303,13 +303,15 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
         "junit.xml": exports.junit_xml([exports.suite(a, objectives.judge(a), a.severe) for a in analyses]),
         "report.md": render_markdown(analyses),
         "index.html": render_html(analyses),
-        **_published_files(analyses),
+        **_published_files(analyses, reference.files),
+        **_published_files(analyses, cell_graphs.files),
     }
     # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as its escape.
     files = {name: text.encode("utf-8", errors="backslashreplace") for name, text in texts.items()}
     files |= {f"{name}.parquet": exports.parquet(table) for name, table in tables_of.items()}
     for name, data in files.items():
         try:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
         except OSError as error:
             raise ReportError(
@@ -318,14 +320,19 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     return folder / "index.html"
 
 
-def _published_files(analyses: Sequence[Analysis]) -> dict[str, str]:
+def _published_files(analyses: Sequence[Analysis], files: Callable[[Analysis], dict[str, str]]) -> dict[str, str]:
     """What published documents consist of; their names begin with the experiment's where there are several."""
-    prefix = len(analyses) > 1
+    several = len(analyses) > 1
     return {
-        (analysis.experiment.record.name if prefix else "") + name: text
+        (_apart(analysis.experiment.record.name, name) if several else name): text
         for analysis in analyses
-        for name, text in reference.files(analysis).items()
+        for name, text in files(analysis).items()
     }
+
+
+def _apart(experiment: str, name: str) -> str:
+    """Pages that link to each other stay together, in a folder."""
+    return f"{experiment}{name}" if name.startswith("_") else f"{experiment}/{name}"
 
 
 def claim(folder: Path) -> None:

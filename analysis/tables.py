@@ -38,6 +38,8 @@ class Block:
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    row_head: str = ""
+    """Head of the column with the rows' heads."""
 
 
 def blocks(analysis: Analysis, endpoint: str = ALL_REQUESTS, comparisons_a_block: int = 3) -> list[Block]:
@@ -161,7 +163,7 @@ def to_terminal(block: Block) -> TerminalTable:
 def to_markdown(block: Block) -> str:
     """A table of GitHub's Markdown."""
     lines = [
-        [""] + [escape_markdown(column) for column in block.columns],
+        [escape_markdown(block.row_head)] + [escape_markdown(column) for column in block.columns],
         ["---"] + ["--:"] * len(block.columns),
         *(_markdown_row(row) for row in block.rows),
     ]
@@ -181,6 +183,6 @@ def escape_markdown(text: str) -> str:
 
 def plain_rows(block: Block) -> Iterable[tuple[str, ...]]:
     """Header and rows as tuples of text."""
-    yield ("", *block.columns)
+    yield (block.row_head, *block.columns)
     for row in block.rows:
         yield (row.head, *row.cells)

@@ -25,7 +25,7 @@ from harness.configuration import ConfigurationError
 from harness.experiment import ExperimentError, ExperimentFile
 from harness.install import REPOSITORY, InstallError
 from harness.load import LoadError
-from harness.plan import duration_s, plan, short_names
+from harness.plan import assumptions, duration_s, plan, short_names
 from harness.progress import Display
 from harness.server import ServerError
 from harness.validate import read, remarks
@@ -78,7 +78,7 @@ def show_plan(file: File, changes: Set = None) -> None:
     servers = len({run.server_number for run in runs})
     length = _minutes(duration_s(experiment.experiment, runs))
     out.print(f"{len(runs)} runs on {servers} servers, about {length}")
-    for sentence in arrivals.sentences(experiment):
+    for sentence in (*assumptions(experiment.experiment), *arrivals.sentences(experiment)):
         out.print(sentence, markup=False)
     for remark in remarks(experiment.experiment):
         out.print(f"note: {remark}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ LOAD_ROOTS = ("load", "options", "workload")
 SERVER_START_S = 12.0
 RUN_OVERHEAD_S = 4.0
 BUDGET_RATE_RPS = 30.0
+PREPARATION_S = 15.0
 """First guesses, for the time that `plan` prints; a run replaces them by what it sees."""
 
 
@@ -76,6 +78,24 @@ def _plain(level: Level) -> str:
 def duration_s(experiment: Experiment, runs: list[PlannedRun]) -> float:
     """How long the runs will take, in seconds, at the first guesses above."""
     return sum(run_s(experiment) for _ in runs) + SERVER_START_S * len({run.server_number for run in runs})
+
+
+def assumptions(experiment: Experiment) -> list[str]:
+    """What the duration rests on, in sentences, where that is more than the experiment says."""
+    budget, dataset = experiment.load.requests, experiment.dataset
+    found = []
+    if budget is not None:
+        found.append(
+            f"A budget has no length: {budget} requests are taken to last {budget / BUDGET_RATE_RPS:.0f} s, at "
+            f"{BUDGET_RATE_RPS:g}/s. A server that answers 10/s takes {budget / 10:.0f} s; `run` corrects itself as it "
+            "goes."
+        )
+    if dataset:
+        users = math.prod(dataset.values())
+        found.append(
+            f"Before the first run {users} users are prepared, in {PREPARATION_S:.0f} s, and kept for the next."
+        )
+    return found
 
 
 def run_s(experiment: Experiment) -> float:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.plan import duration_s, folder_name, plan, server_levels, short_names
+from harness.plan import assumptions, duration_s, folder_name, plan, server_levels, short_names
 from harness.validate import read
 
 GOOD = Path(__file__).resolve().parents[2] / "configs/experiments/keystone-processes.yml"
+BUDGET = GOOD.with_name("seed-keystone-apache.yml")
 
 
 def test_each_block_holds_each_treatment_once() -> None:
@@ -63,6 +64,16 @@ def test_folder_names(treatment: dict[str, object], name: str) -> None:
 
 def test_short_names_stay_apart() -> None:
     assert short_names(["a.users", "b.users", "a.size"]) == ["a.users", "b.users", "size"]
+
+
+def test_a_budgets_length_is_a_guess_and_is_said_to_be() -> None:
+    experiment = read(BUDGET).experiment
+    assert duration_s(experiment, plan(experiment)) == 45 * (2 + 320 / 30 + 2 * 4) + 15 * 12
+    budget, dataset = assumptions(experiment)
+    assert "320 requests are taken to last 11 s, at 30/s. A server that answers 10/s takes 32 s" in budget
+    assert "6144 users" in dataset
+    longer = read(BUDGET, ("load.requests=10000",)).experiment
+    assert duration_s(longer, plan(longer)) == pytest.approx(45 * (2 + 10000 / 30 + 2 * 4) + 15 * 12)
 
 
 def test_duration_counts_runs_and_servers() -> None:
