@@ -15,7 +15,7 @@ LOAD_ROOTS = ("load", "options", "workload")
 
 SERVER_START_S = 12.0
 RUN_OVERHEAD_S = 4.0
-BUDGET_RATE_RPS = 30.0
+BUDGET_RATE_RPS = 10.0
 PREPARATION_S = 15.0
 """First guesses, for the time that `plan` prints; a run replaces them by what it sees."""
 
@@ -87,7 +87,7 @@ def assumptions(experiment: Experiment) -> list[str]:
     if budget is not None:
         found.append(
             f"A budget has no length: {budget} requests are taken to last {budget / BUDGET_RATE_RPS:.0f} s, at "
-            f"{BUDGET_RATE_RPS:g}/s. A server that answers 10/s takes {budget / 10:.0f} s; `run` corrects itself as it "
+            f"{BUDGET_RATE_RPS:g}/s. A server that answers 30/s takes {budget / 30:.0f} s; `run` corrects itself as it "
             "goes."
         )
     if dataset:

@@ -68,12 +68,12 @@ def test_short_names_stay_apart() -> None:
 
 def test_a_budgets_length_is_a_guess_and_is_said_to_be() -> None:
     experiment = read(BUDGET).experiment
-    assert duration_s(experiment, plan(experiment)) == 45 * (2 + 320 / 30 + 2 * 4) + 15 * 12
+    assert duration_s(experiment, plan(experiment)) == 45 * (2 + 160 / 10 + 2 * 4) + 15 * 12
     budget, dataset = assumptions(experiment)
-    assert "320 requests are taken to last 11 s, at 30/s. A server that answers 10/s takes 32 s" in budget
+    assert "160 requests are taken to last 16 s, at 10/s. A server that answers 30/s takes 5 s" in budget
     assert "6144 users" in dataset
     longer = read(BUDGET, ("load.requests=10000",)).experiment
-    assert duration_s(longer, plan(longer)) == pytest.approx(45 * (2 + 10000 / 30 + 2 * 4) + 15 * 12)
+    assert duration_s(longer, plan(longer)) == pytest.approx(45 * (2 + 1000 + 2 * 4) + 15 * 12)
 
 
 def test_duration_counts_runs_and_servers() -> None:
