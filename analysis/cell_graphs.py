@@ -35,6 +35,8 @@ DURATIONS, PROFILE, HISTOGRAM = "durations over time", "load profile", "histogra
 COLUMNS = ("graph", "run", "from, s", "to, s", "value", "lowest", "highest")
 SHORT_FIELDS = ("graph", "run", "from_s", "to_s", "value", "low", "high")
 MOST_BINS = 40
+STEPS = 10
+"""Places within a second at which a response may have ended."""
 
 
 def figures(analysis: Analysis, detail: Detail = FULL) -> list[Figure]:
@@ -51,14 +53,14 @@ def figure(analysis: Analysis, graph: Graph, number: int, points: int, most_runs
     if bins.empty:
         return None
     width_s = int((durations["to_s"] - durations["from_s"]).iloc[0])
-    users = reference.levels_of(analysis, graph.treatment).get("load.users")
+    users = _users(analysis, graph.treatment)
     data = Data()
     panels = [_durations(data, durations), _profile(data, profile, users), _histogram(data, bins)]
     named = pd.concat([t.assign(graph=g) for g, t in ((DURATIONS, durations), (PROFILE, profile), (HISTOGRAM, bins))])
     return Figure(
         f"cell-{number}",
         graph.title,
-        _caption(analysis, graph.treatment, width_s, most_runs, users is not None),
+        _caption(analysis, graph.treatment, width_s, most_runs, math.isfinite(users)),
         specification(panels, data),
         COLUMNS,
         table_rows(named.reindex(columns=list(SHORT_FIELDS)), SHORT_FIELDS),
@@ -75,7 +77,7 @@ def _caption(analysis: Analysis, treatment: str, width_s: int, most_runs: int, w
     return (
         f"Durations: lines are {which}, the mean of the responses that ended in each {slot}; the band reaches from the "
         "shortest to the longest of all these runs. Load profile: requests in flight, the mean of each "
-        f"{slot}, from when responses ended (known to half a second) and how long they took.{dashed} Histogram: all "
+        f"{slot}, reckoned from the second in which each response ended and how long it took.{dashed} Histogram: all "
         "runs together. Successful responses of steady state."
     )
 
@@ -99,8 +101,15 @@ def cell(
     durations = pd.concat([_means(part, width_s).assign(run=f"run {run}") for run, part in drawn.items()])
     ends = durations.groupby("from_s").agg(low=("low", "min"), high=("high", "max"))
     durations = durations.drop(columns=["low", "high"]).join(ends, on="from_s")
-    profile = pd.concat([in_flight(part, width_s).assign(run=f"run {run}") for run, part in drawn.items()])
+    users = _users(analysis, treatment)
+    profile = pd.concat([in_flight(part, width_s, users).assign(run=f"run {run}") for run, part in drawn.items()])
     return durations, profile, histogram(pd.concat(rows.values()))
+
+
+def _users(analysis: Analysis, treatment: str) -> float:
+    """How many requests there can be in flight; infinite where there are no users who wait for their answers."""
+    users = reference.levels_of(analysis, treatment).get("load.users")
+    return users if isinstance(users, int) else math.inf
 
 
 def _successful(analysis: Analysis, run: int) -> pd.DataFrame:
@@ -122,19 +131,22 @@ def _means(rows: pd.DataFrame, width_s: int) -> pd.DataFrame:
     return means.assign(to_s=means["from_s"] + width_s)[["from_s", "to_s", "value", "low", "high"]]
 
 
-def in_flight(rows: pd.DataFrame, width_s: int = 1) -> pd.DataFrame:
+def in_flight(rows: pd.DataFrame, width_s: int = 1, most: float = math.inf) -> pd.DataFrame:
     """from_s, to_s, value: mean number of requests in flight in each slot of `width_s` seconds.
 
-    A response is taken to have ended in the middle of its second. What was in flight before second 0 is left out; all
-    slots together hold the time of all responses otherwise.
+    Of a response's end only the second is known: it is taken to be anywhere in it. `most` is how many there can be, and
+    so no estimate is above it. What was in flight before second 0 is left out; all slots together hold the time of all
+    responses otherwise.
     """
-    end = rows["offset_s"].to_numpy() + 0.5
-    begin = np.maximum(end - rows["duration_s"].to_numpy(), 0.0)
-    count = rows["count"].to_numpy()
+    within = (np.arange(STEPS) + 0.5) / STEPS
+    end = (rows["offset_s"].to_numpy()[:, None] + within).ravel()
+    begin = np.maximum(end - rows["duration_s"].to_numpy().repeat(STEPS), 0.0)
+    count = rows["count"].to_numpy().repeat(STEPS) / STEPS
     slots = np.arange(0, int(rows["offset_s"].max()) + 1, width_s)
     busy_s = [float((np.clip(np.minimum(end, s + width_s) - np.maximum(begin, s), 0, None) * count).sum())
               for s in slots]  # fmt: skip
-    return pd.DataFrame({"from_s": slots, "to_s": slots + width_s, "value": np.array(busy_s) / width_s})
+    value = np.minimum(np.array(busy_s) / width_s, most)
+    return pd.DataFrame({"from_s": slots, "to_s": slots + width_s, "value": value})
 
 
 def histogram(rows: pd.DataFrame) -> pd.DataFrame:
@@ -170,10 +182,10 @@ def _durations(data: Data, rows: pd.DataFrame) -> alt.LayerChart:
     return layers.properties(title=panel_title(DURATIONS.capitalize()), width=WIDTH, height=150)
 
 
-def _profile(data: Data, rows: pd.DataFrame, users: object) -> alt.LayerChart:
+def _profile(data: Data, rows: pd.DataFrame, users: float) -> alt.LayerChart:
     _, lines = _over_time(data, rows, "requests in flight")
     layers = [lines]
-    if isinstance(users, int | float):
+    if math.isfinite(users):
         rule = data.chart(pd.DataFrame([{"users": users}])).mark_rule(color=GREY, strokeDash=[5, 4])
         layers.append(rule.encode(alt.Y("users:Q", title="requests in flight")))
     return alt.layer(*layers).properties(title=panel_title(PROFILE.capitalize()), width=WIDTH, height=150)

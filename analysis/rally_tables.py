@@ -7,7 +7,7 @@ enabled keystone".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.record import Level, Treatment
@@ -28,6 +28,8 @@ STEPS = (
     ("of that, more processes", ONE_PROCESS, IN_APACHE),
 )
 """What is said of each table, and the two configurations whose quotient it is. The last two multiply to the first."""
+Interval = Callable[[str | None, str | None], tuple[float, float] | None]
+"""Of the ratio of two treatments' mean times, after / before, by their keys; None where there is none."""
 ACTION = "action"
 """Head of Rally's first column."""
 
@@ -75,16 +77,27 @@ def block(lines: Sequence[Line]) -> Block:
         Row(f"{table}: {step}", (times(theirs), times(ours)), decides=step == STEPS[0][0])
         for table, step, theirs, ours in quotients(lines)
     ]
-    return Block("Mean time before / after", ("published", "here"), tuple(rows))
+    return Block("How many times as fast: avg (sec) before / after", ("published", "here"), tuple(rows))
 
 
-def sentences(lines: Sequence[Line]) -> list[str]:
-    """The document's "4x" of each table: ours, and the published beside it."""
+def sentences(lines: Sequence[Line], interval: Interval) -> list[str]:
+    """The document's "4x" of each table: ours with its interval, and the published beside it."""
+    whose = {(line.table, line.published[-1]): line.treatment for line in lines}
     return [
-        f"{table[:1].upper()}{table[1:]}: {_sentence(ours)} Published: {times(theirs)}."
+        f"{table[:1].upper()}{table[1:]}: {_sentence(ours)}"
+        f"{_sure(interval(whose.get((table, ALONE)), whose.get((table, IN_APACHE))))} Published: {times(theirs)}."
         for table, step, theirs, ours in quotients(lines)
         if step == STEPS[0][0]
     ]
+
+
+def _sure(bounds: tuple[float, float] | None) -> str:
+    """What the runs allow, of the ratio of the mean times after / before."""
+    if bounds is None:
+        return ""
+    low, high = (1 / bound for bound in reversed(bounds))
+    doubt = ", so it may as well be none" if low <= 1 <= high else ""
+    return f" From run to run it may be {times(low)} to {times(high)}{doubt}."
 
 
 def _sentence(ours: float | None) -> str:
@@ -104,7 +117,10 @@ def graph_file(levels: Treatment, enabled: str) -> str:
 def files(measured: Measured) -> dict[str, str]:
     """authenticate.rst, the document's page with our numbers. Doubts stand first, as nobody copies a page in parts."""
     doubts = [f"**These numbers cannot be trusted.** {doubt}" for doubt in measured.doubts]
-    summary = ["Summary\n-------", "\n".join(f"- {sentence}" for sentence in sentences(measured.lines))]
+    summary = [
+        "Summary\n-------",
+        "\n".join(f"- {sentence}" for sentence in sentences(measured.lines, measured.interval)),
+    ]
     setup = ["Setup\n-----", measured.conditions]
     results = [part for number, table in enumerate(measured.tables, 1) for part in _result(number, table, measured)]
     title = "=========\nBenchmark\n=========\nAuthenticate users with keystone to get tokens."

@@ -8,6 +8,7 @@ column; it is that of all its runs taken together, as in the comparison table.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from analysis import pairing, rally_tables, token_formats
 from analysis.decide import Analysis
 from analysis.metrics import ALL_REQUESTS
+from analysis.rally_tables import Interval
 from analysis.record import Level, RecordError, Treatment
 from analysis.tables import Block, Row
 
@@ -78,6 +80,7 @@ class Measured:
     """Why the numbers cannot be trusted, in sentences."""
     graphs: Mapping[str, Sequence[str]]
     """Names of the files with graphs, by the table's title."""
+    interval: Interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Summary:
 
     block: Callable[[Sequence[Line]], Block]
     files: Callable[[Measured], dict[str, str]]
-    sentences: Callable[[Sequence[Line]], list[str]] = lambda lines: []
+    sentences: Callable[[Sequence[Line], Interval], list[str]] = lambda lines, interval: []
     context: Callable[[Treatment], str] | None = None
     """What the document prints above each table, of the levels of ours. Then ours is a table of its own, as theirs."""
     graph_file: Callable[[Treatment, str], str] | None = None
@@ -236,7 +239,8 @@ def notes(analysis: Analysis) -> list[str]:
     published = analysis.experiment.record.reference
     if published is None:
         return []
-    said = SUMMARIES[published["summary"]].sentences(lines(analysis)) if published["summary"] else []
+    summary = SUMMARIES[published["summary"]] if published["summary"] else None
+    said = summary.sentences(lines(analysis), functools.partial(_interval, analysis)) if summary else []
     return [
         *said,
         f"Published: {published['title']}, {published['url']}. Hardware: {published['hardware']}. "
@@ -279,7 +283,16 @@ def files(analysis: Analysis) -> dict[str, str]:
         f"{_capital(title)}, {HERE}": [files_of[line.treatment] for line in part if line.treatment in files_of]
         for title, part in by_title.items()
     }
-    return summary.files(Measured(measured, tables, _conditions(analysis), doubts, drawn))
+    return summary.files(Measured(measured, tables, _conditions(analysis), doubts, drawn,
+                                  functools.partial(_interval, analysis)))  # fmt: skip
+
+
+def _interval(analysis: Analysis, before: str | None, after: str | None) -> tuple[float, float] | None:
+    """Interval of the ratio of two treatments' mean times, by key, where they are compared; after / before."""
+    for c in analysis.comparisons:
+        if (c.metric.name, c.endpoint, *c.keys) == ("mean", ALL_REQUESTS, before, after):
+            return None if c.effect.low is None or c.effect.high is None else (c.effect.low, c.effect.high)
+    return None
 
 
 def _conditions(analysis: Analysis) -> str:

@@ -19,11 +19,15 @@ def rows(*responses: tuple[int, float, int]) -> pd.DataFrame:
 
 def test_requests_in_flight_are_the_time_of_the_responses_over_the_seconds() -> None:
     one = cell_graphs.in_flight(rows((3, 2.0, 1)))
-    assert one["value"].tolist() == [0, 0.5, 1, 0.5]  # from 1.5 to 3.5
+    assert one["value"].tolist() == pytest.approx([0, 0.5, 1, 0.5])  # from 1 to 2 until 3 to 4
     four_users = rows(*((second, 0.5, 8) for second in range(10)))
-    assert cell_graphs.in_flight(four_users)["value"].tolist() == pytest.approx([4] * 10)
-    assert cell_graphs.in_flight(four_users, 5)["value"].tolist() == pytest.approx([4, 4])
-    assert cell_graphs.in_flight(rows((0, 3.0, 1)))["value"].tolist() == [0.5]  # nothing before the load began
+    assert cell_graphs.in_flight(four_users)["value"].tolist() == pytest.approx([4] * 9 + [3])
+    assert cell_graphs.in_flight(four_users, 5)["value"].tolist() == pytest.approx([4, 3.8])
+    burst = rows((1, 1.0, 1), (2, 1.0, 7), (3, 1.0, 4))
+    assert max(cell_graphs.in_flight(burst)["value"]) > 4 == max(cell_graphs.in_flight(burst, most=4)["value"])
+    assert cell_graphs.in_flight(rows((0, 3.0, 1)))["value"].tolist() == pytest.approx(
+        [0.5]
+    )  # nothing before the load began
 
 
 def test_a_histogram_counts_every_response_once() -> None:

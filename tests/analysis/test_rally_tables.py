@@ -69,7 +69,7 @@ def test_the_published_numbers_are_those_of_the_page(measured: Analysis) -> None
 def test_the_published_numbers_give_the_published_factors() -> None:
     rows = [row.cells for row in rally_tables.block(as_if_measured_here()).rows if row.decides]
     assert rows == [(words, words) for words in ("3.3x", "4.0x", "3.9x")]
-    assert rally_tables.sentences(as_if_measured_here()) == [
+    assert rally_tables.sentences(as_if_measured_here(), lambda before, after: None) == [
         f"Concurrency = {c}: running keystone inside apache gives {x} better performance for this setup. "
         f"Published: {x}."
         for c, x in ((4, "3.3x"), (16, "4.0x"), (32, "3.9x"))
@@ -86,8 +86,11 @@ def test_the_chain_divides_the_whole_between_the_front_end_and_the_processes() -
         ("of that, more processes", None, pytest.approx(3.0)),
     ]
     slower = [dataclasses.replace(line, here=(0.1, 1 / (line.here[1] or 1), *line.here[2:])) for line in lines]  # type: ignore[operator]
-    assert "gives 0.4x the performance" in rally_tables.sentences(slower)[0]
-    assert "was not measured here" in rally_tables.sentences(lines[:2])[0]
+    wanted = (
+        "gives 0.4x the performance for this setup. From run to run it may be 0.2x to 2.0x, so it may as well be none."
+    )
+    assert wanted in rally_tables.sentences(slower, lambda before, after: (0.5, 4.0))[0]
+    assert "was not measured here" in rally_tables.sentences(lines[:2], lambda before, after: None)[0]
 
 
 def test_ours_has_their_shape_and_our_context(measured: Analysis) -> None:
@@ -131,11 +134,21 @@ def test_the_report_says_it_and_the_page_is_written_with_what_it_links_to(measur
     assert list(both) == ["keystone-processes/authenticate.rst"]
 
 
+def test_the_interval_is_that_of_the_comparison(demo_analysis: Analysis) -> None:
+    (c,) = [
+        c for c in demo_analysis.comparisons
+        if c.metric.name == "mean" and c.endpoint == "all requests" and c.pair.treatment[USERS] == 16
+    ]  # fmt: skip
+    assert reference._interval(demo_analysis, *c.keys) == (c.effect.low, c.effect.high)
+    assert c.effect.low is not None and c.effect.low < 1  # two processes are faster
+    assert reference._interval(demo_analysis, *reversed(c.keys)) is None
+
+
 def test_doubts_go_with_the_page() -> None:
     table = Block("Concurrency = 4, here · {}", ("avg (sec)",), (Row("total", ("0.998",)),), "action")
-    text = rally_tables.files(Measured(as_if_measured_here(), [table], "cache dict", ["It died."], {}))[
-        "authenticate.rst"
-    ]
+    text = rally_tables.files(
+        Measured(as_if_measured_here(), [table], "cache dict", ["It died."], {}, lambda b, a: None)
+    )["authenticate.rst"]
     assert "**These numbers cannot be trusted.** It died." in text
     assert (
         "+--------+-----------+\n| action | avg (sec) |\n+--------+-----------+\n| total  | 0.998     |\n+---" in text
