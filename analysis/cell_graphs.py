@@ -55,7 +55,11 @@ def figure(analysis: Analysis, graph: Graph, number: int, points: int, most_runs
     width_s = int((durations["to_s"] - durations["from_s"]).iloc[0])
     users = _users(analysis, graph.treatment)
     data = Data()
-    panels = [_durations(data, durations), _profile(data, profile, users), _histogram(data, bins)]
+    panels: list[alt.TopLevelMixin] = [
+        _durations(data, durations),
+        _profile(data, profile, users),
+        _histogram(data, bins),
+    ]
     named = pd.concat([t.assign(graph=g) for g, t in ((DURATIONS, durations), (PROFILE, profile), (HISTOGRAM, bins))])
     return Figure(
         f"cell-{number}",
@@ -175,14 +179,14 @@ def _over_time(data: Data, rows: pd.DataFrame, title: str) -> tuple[alt.Chart, a
     return chart, line.encode(_time_axis(), y, alt.Detail("run:N"), tooltip=tooltip)
 
 
-def _durations(data: Data, rows: pd.DataFrame) -> alt.LayerChart:
+def _durations(data: Data, rows: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     _, lines = _over_time(data, rows, "duration, s")
     band = data.chart(rows[["from_s", "low", "high"]].drop_duplicates()).mark_area(opacity=0.18, color=PALETTE[0])
     layers = alt.layer(band.encode(_time_axis(), alt.Y("low:Q", title="duration, s"), alt.Y2("high:Q")), lines)
     return layers.properties(title=panel_title(DURATIONS.capitalize()), width=WIDTH, height=150)
 
 
-def _profile(data: Data, rows: pd.DataFrame, users: float) -> alt.LayerChart:
+def _profile(data: Data, rows: pd.DataFrame, users: float) -> alt.LayerChart | alt.FacetChart:
     _, lines = _over_time(data, rows, "requests in flight")
     layers = [lines]
     if math.isfinite(users):

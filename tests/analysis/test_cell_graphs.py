@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import cell_graphs, plots
+from analysis import cell_graphs, plots, reference
 from analysis.decide import Analysis
 from analysis.figure_parts import FULL
 from tests.analysis.test_rally_tables import measured  # noqa: F401 - a fixture
@@ -43,7 +43,7 @@ def test_a_closed_figure_for_each_line_with_its_numbers(measured: Analysis) -> N
         f"Concurrency = {users}, here: processes = {n}, users = {users}" for users in (4, 16) for n in (1, 2)
     ]
     rows_of = measured.by_treatment
-    for figure, graph in zip(drawn, cell_graphs.reference.graphs(measured), strict=True):
+    for figure, graph in zip(drawn, reference.graphs(measured), strict=True):
         assert figure.collapsed and len(figure.spec["concat"]) == 3
         value = cell_graphs.COLUMNS.index("value")
         (count,) = rows_of[
@@ -58,7 +58,7 @@ def test_a_closed_figure_for_each_line_with_its_numbers(measured: Analysis) -> N
 
 
 def test_long_runs_are_drawn_with_few_points(measured: Analysis) -> None:  # noqa: F811
-    (first, *_) = cell_graphs.reference.graphs(measured)
+    (first, *_) = reference.graphs(measured)
     durations, profile, _ = cell_graphs.cell(measured, first.treatment, 2, FULL.lines)
     assert len(durations) == len(profile) == 2
     assert durations["to_s"].tolist() == [3, 6]
