@@ -96,7 +96,7 @@ def _sure(bounds: tuple[float, float] | None) -> str:
     if bounds is None:
         return ""
     low, high = (1 / bound for bound in reversed(bounds))
-    doubt = ", so it may as well be none" if low <= 1 <= high else ""
+    doubt = ", so there may be no difference" if low <= 1 <= high else ""
     return f" From run to run it may be {times(low)} to {times(high)}{doubt}."
 
 

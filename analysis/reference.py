@@ -261,7 +261,7 @@ def graphs(analysis: Analysis) -> list[Graph]:
         return []
     return [
         Graph(line.treatment, name(levels_of(analysis, line.treatment), str(line.here[-1])),
-              f"{_capital(line.table)}, {HERE}: {analysis.label(line.treatment)}")
+              f"Durations, load profile and histogram: {analysis.label(line.treatment)}")
         for line in lines(analysis)
         if line.treatment is not None
     ]  # fmt: skip

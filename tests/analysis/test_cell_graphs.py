@@ -40,7 +40,7 @@ def test_a_histogram_counts_every_response_once() -> None:
 def test_a_closed_figure_for_each_line_with_its_numbers(measured: Analysis) -> None:  # noqa: F811
     drawn = [figure for figure in plots.figures(measured) if figure.name.startswith("cell-")]
     assert [figure.title for figure in drawn] == [
-        f"Concurrency = {users}, here: processes = {n}, users = {users}" for users in (4, 16) for n in (1, 2)
+        f"Durations, load profile and histogram: processes = {n}, users = {users}" for users in (4, 16) for n in (1, 2)
     ]
     rows_of = measured.by_treatment
     for figure, graph in zip(drawn, reference.graphs(measured), strict=True):
