@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator
 
 import pandas as pd
 
-from analysis import metrics, pairing
+from analysis import metrics, pairing, rules
+from analysis.backlog import Clock
 from analysis.comparison import Comparison
 from analysis.load import Experiment
 from analysis.metrics import ALL_REQUESTS, Metric, Observation, Observations
@@ -88,6 +90,17 @@ class Case:
         """Severe where the verdict rests on this treatment."""
         return Severity.SEVERE if treatment in self.deciding_treatments else Severity.NOTE
 
+    def rests_on(self, clock: Clock) -> bool:
+        """Whether the primary metric or an objective is about the times of one clock."""
+        prefix = metrics.SERVICE if clock == "service" else ""
+        if self.primary.name in {f"{prefix}{statistic}" for statistic in metrics.STATISTICS}:
+            return True
+        for text in self.experiment.record.objectives:
+            with contextlib.suppress(rules.RuleError):  # who judges it says so
+                if rules.parse(text).measure.time == f"{clock}_time":
+                    return True
+        return False
+
     def seen(self, run: int) -> Observation:
         """What all requests of a run showed; nothing where the run was not observed."""
         return self.observations.get((run, ALL_REQUESTS), metrics.merge([]))
@@ -137,3 +150,13 @@ def of_runs(
                 next_action,
                 case.treatments_of(chosen),
             )
+
+
+def by_severity(
+    case: Case, runs: Iterable[int], severity_of: Callable[[int], Severity] | None = None
+) -> list[tuple[Severity, list[int]]]:
+    """Runs whose treatment decides, then the others; only those of the two that are there."""
+    severity_of = severity_of or (lambda run: case.severity(case.treatments_of([run])[0]))
+    listed = list(runs)
+    split = [(s, [r for r in listed if severity_of(r) is s]) for s in Severity]
+    return [(severity, part) for severity, part in split if part]

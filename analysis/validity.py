@@ -17,6 +17,7 @@ from analysis import (
     generator_findings,
     import_findings,
     intervals,
+    littles_law,
     machine_findings,
     metrics,
     run_findings,
@@ -299,8 +300,8 @@ def few_samples(case: Case) -> Iterator[Finding]:
         ]
         hidden = [
             metrics.BY_NAME[name]
-            for name, value in zip(rows["metric"], rows["value"], strict=True)
-            if pd.isna(value) and metrics.BY_NAME[name].samples_needed > 1
+            for name, value, samples in zip(rows["metric"], rows["value"], rows["samples"], strict=True)
+            if pd.isna(value) and metrics.BY_NAME[name].samples_needed > max(samples, 1)
         ]
         if hidden:
             needs = ", ".join(f"{m.name} needs {m.samples_needed}" for m in hidden)
@@ -326,6 +327,7 @@ CHECKS: tuple[Check, ...] = (
     generator_findings.generator_starved,
     generator_findings.workers_lost,
     generator_findings.rate_missed,
+    generator_findings.backlog_grows,
     generator_findings.arrivals_late,
     generator_findings.arrivals_waited,
     generator_findings.arrivals_dropped,
@@ -342,7 +344,7 @@ CHECKS: tuple[Check, ...] = (
     few_replicates,
     few_samples,
     run_findings.runs_repeated,
-    run_findings.littles_law,
+    littles_law.littles_law,
     run_findings.window_differs,
     run_findings.drift,
     run_findings.script_exceptions,
