@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis import response_rows
 from analysis.csv_tables import Oddity, concat, empty_frame, parsed, read_table
 from analysis.generator import Health, read_health
 from analysis.machine import MACHINE_FRAME, read_machine
@@ -95,7 +96,15 @@ def read(path: Path, run: RunRecord) -> Measurements:
 
 def read_seconds(path: Path, run: RunRecord, oddities: list[Oddity]) -> pd.DataFrame:
     """Histograms of one run by the second, RESPONSE_TIME_COLUMNS, of all its processes."""
-    return _read_role(path, run, ("response_times", "response_times/*.csv"), RESPONSE_TIME_COLUMNS, oddities)
+    parts = []
+    for file in role_files(path, run, "response_times", "response_times/*.csv"):
+        said: list[Oddity] = []
+        rows = read_table(file, RESPONSE_TIME_COLUMNS, run.number, path, said)
+        name = str(file.relative_to(path)) if file.is_relative_to(path) else file.name
+        is_torn = any(not oddity.loses_data for oddity in said)
+        parts.append(response_rows.checked(rows, response_rows.sayer(run.number, name, said), is_torn))
+        oddities += said
+    return concat(parts, RESPONSE_TIME_COLUMNS)
 
 
 def _read_role(

@@ -16,15 +16,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import backlog, histograms, summaries
+from analysis import backlog, endpoints, histograms, summaries
 from analysis import usage as usage_of
 from analysis.backlog import Clock
 from analysis.histograms import Histogram
 from analysis.load import STEADY_STATE, Experiment, rows_of
 from analysis.usage import RoleUsage
 
-ALL_REQUESTS = "all requests"
-"""Stands in the endpoint column for all endpoints together."""
+ALL_REQUESTS = endpoints.ALL_REQUESTS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -192,16 +191,16 @@ def observe(experiment: Experiment) -> Observations:
 
 def _with_unanswered(observations: Observations, treatment_of: Mapping[int, str]) -> Observations:
     """With an observation of 0 responses for each endpoint that another run of the treatment has."""
-    endpoints: dict[str, dict[str, None]] = {}
+    known: dict[str, dict[str, None]] = {}
     for run, endpoint in observations:
-        endpoints.setdefault(treatment_of[run], {})[endpoint] = None
+        known.setdefault(treatment_of[run], {})[endpoint] = None
     whole: Observations = {}
     for (run, name), seen in observations.items():
         if name == ALL_REQUESTS:
             nothing = dataclasses.replace(
                 merge([]), window_s=seen.window_s, times_apart=seen.times_apart, censored=seen.censored
             )
-            for endpoint in endpoints[treatment_of[run]]:
+            for endpoint in known[treatment_of[run]]:
                 whole[run, endpoint] = observations.get((run, endpoint), nothing)
     return whole
 
@@ -245,11 +244,9 @@ def by_run(experiment: Experiment, observations: Observations) -> pd.DataFrame:
         for metric in _applicable(seen, endpoint)
     ]
     columns = ["run", "endpoint", "metric", "value", "samples"]
-    rows = (
-        pd.concat([pd.DataFrame(measured, columns=columns), experiment.reported])
-        if len(experiment.reported)
-        else pd.DataFrame(measured, columns=columns)
-    )
+    reported = summaries.with_unanswered(experiment.reported, experiment.treatment_of)
+    rows = pd.DataFrame(measured, columns=columns)
+    rows = pd.concat([rows, reported]) if len(reported) else rows
     rows.insert(1, "treatment", rows["run"].map(experiment.treatment_of))
     rows.insert(4, "unit", rows["metric"].map({metric.name: metric.unit for metric in METRICS}))
     return rows.astype({"value": "float64"}).reset_index(drop=True)
@@ -261,6 +258,7 @@ def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataF
     parts: dict[str, dict[str, list[Observation]]] = {treatment: {} for treatment in experiment.treatments}
     for (run, endpoint), observation in observations.items():
         parts[experiment.treatment_of[run]].setdefault(endpoint, []).append(observation)
+    reported = summaries.with_unanswered(experiment.reported, experiment.treatment_of)
     for treatment, by_endpoint in parts.items():
         for endpoint in sorted(by_endpoint, key=lambda name: (name != ALL_REQUESTS, name)):
             seen = merge(by_endpoint[endpoint])
@@ -270,7 +268,7 @@ def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataF
                 for m in _applicable(seen, endpoint)
             ]  # fmt: skip
         runs = set(experiment.complete_runs(treatment))
-        rows += _reported_rows(experiment.reported, treatment, runs)
+        rows += _reported_rows(reported, treatment, runs)
     frame = pd.DataFrame(rows, columns=["treatment", "endpoint", "metric", "value", "samples"])
     return frame.astype({"value": "float64"})
 

@@ -38,7 +38,7 @@ from analysis.record import Window
 OVER_TIME = ("throughput", "server_cpu", "server_rss_bytes")
 OVER_TIME_TITLES = {
     "throughput": "responses/s",
-    "server_cpu": "server CPU, %",
+    "server_cpu": "server CPU, cores",
     "server_rss_bytes": "server memory, bytes",
 }
 
@@ -78,17 +78,17 @@ def _timeline_caption(one_by_one: bool, width_s: int, left_out: int) -> str:
     more = f" {left_out} further treatments are in timeline.csv." if left_out else ""
     return (
         f"{what}; second 0 is the start of steady state. The warm-up is shaded: it is drawn, but in no number of this "
-        "report. Server CPU and memory are the sums of its processes; 100 % of CPU = one core, and memory that "
-        f"processes share counts once for each.{together}{more}"
+        "report. Server CPU and memory are the sums of its processes; memory that processes share counts once for "
+        f"each.{together}{more}"
     )
 
 
 def by_second(analysis: Analysis, treatments: Iterable[str] | None = None) -> pd.DataFrame:
     """Each second of warm-up and steady state of each complete run, of all treatments or of these (by key).
 
-    Columns: run, treatment, offset_s, phase, throughput (successful responses), failures, server_cpu (percent of a
-    core), server_rss_bytes (at the second's end). A second without a response counts zero; usage is missing where no
-    sample reaches.
+    Columns: run, treatment, offset_s, phase, throughput (successful responses), failures, server_cpu (cores, as
+    in metrics.csv), server_rss_bytes (at the second's end). A second without a response counts zero; usage is missing
+    where no sample reaches.
     """
     rows = _all_seconds(analysis)
     return rows if treatments is None else rows[rows["treatment"].isin(list(treatments))]
@@ -123,7 +123,7 @@ def _seconds_of(windows: Mapping[str, Window], rows: pd.DataFrame, samples: pd.D
             "phase": [STEADY_STATE if second >= steady.start_unix_s else WARM_UP for second in seconds],
             "throughput": rows[success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
             "failures": rows[~success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
-            "server_cpu": 100 * usage_of.cpu_by_second(samples, start, steady.end_unix_s),
+            "server_cpu": usage_of.cpu_by_second(samples, start, steady.end_unix_s),
             "server_rss_bytes": usage_of.rss_by_second(samples, start, steady.end_unix_s),
         }
     )
