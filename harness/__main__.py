@@ -22,13 +22,15 @@ from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RecordError, RunRecord
 from harness import arrivals, runner
 from harness.configuration import ConfigurationError
-from harness.experiment import ExperimentError, ExperimentFile
+from harness.decidability import remarks
+from harness.experiment import ExperimentFile
 from harness.install import REPOSITORY, InstallError
 from harness.load import LoadError
+from harness.parsed_file import ExperimentError
 from harness.plan import duration_s, plan, short_names
 from harness.progress import Display
 from harness.server import ServerError
-from harness.validate import read, remarks
+from harness.validate import read
 
 USAGE, INVALID, BROKEN_PIPE = 2, 4, 128 + signal.SIGPIPE
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -6,10 +6,12 @@ import pytest
 
 from harness import configuration
 from harness.configuration import ConfigurationError
-from harness.experiment import ExperimentError, duration_s, share
+from harness.decidability import comparisons, deciding_replicates, remarks
+from harness.experiment import duration_s, share
+from harness.parsed_file import ExperimentError
 from harness.plan import plan
 from harness.runner import describe
-from harness.validate import comparisons, deciding_replicates, read, remarks
+from harness.validate import read
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = REPOSITORY / "tests/fixtures/bad_experiments"
