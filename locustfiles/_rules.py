@@ -102,6 +102,11 @@ class Counts:
         self._times: dict[str, Counter[int]] = {"response": Counter(), "service": Counter()}
         self._failures = 0
 
+    @property
+    def answers(self) -> int:
+        """Successes and failures."""
+        return self._times["response"].total() + self._failures
+
     def add(self, rows: Iterable[Iterable[Any]]) -> None:
         """Count rows of _histograms.py: second, endpoint, outcome, clock, bucket_us, count."""
         for _, _, outcome, clock, bucket_us, count in rows:
@@ -115,12 +120,12 @@ class Counts:
         successes = self._times["response"].total()
         if rule.name == "throughput":
             return successes / seconds if seconds > 0 else None
-        if successes + self._failures == 0:
+        if self.answers == 0:
             return None
         if rule.time is not None:
             return _of_times(rule, self._times_of(rule.time))
         part = self._failures if rule.name == "failure_ratio" else successes
-        return part / (successes + self._failures)
+        return part / self.answers
 
     def _times_of(self, time: str) -> Counter[int]:
         """In the closed model the two times are one."""
