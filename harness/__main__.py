@@ -20,10 +20,11 @@ from rich.table import Table
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RecordError, RunRecord
-from harness import arrivals, runner
+from harness import arrivals, external, runner
 from harness.configuration import ConfigurationError
 from harness.decidability import remarks
 from harness.experiment import ExperimentFile
+from harness.external import Consent, NotAllowed
 from harness.install import REPOSITORY, InstallError
 from harness.load import LoadError
 from harness.parsed_file import ExperimentError
@@ -79,9 +80,10 @@ def show_plan(file: File, changes: Set = None) -> None:
     out.print(_plan_table(experiment, runs))
     servers = len({run.server_number for run in runs})
     length = _minutes(duration_s(experiment.experiment, runs))
-    out.print(f"{len(runs)} runs on {servers} servers, about {length}")
-    for sentence in arrivals.sentences(experiment):
-        out.print(sentence, markup=False)
+    on_servers = "" if experiment.experiment.server.external else f" on {servers} servers"
+    out.print(f"{len(runs)} runs{on_servers}, about {length}")
+    for sentence in [*external.plan_lines(experiment), *arrivals.sentences(experiment)]:
+        out.print(sentence, markup=False, soft_wrap=True)
     for remark in remarks(experiment.experiment):
         out.print(f"note: {remark}", markup=False)
 
@@ -102,27 +104,46 @@ def run(
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="print and write the comparison at the end")
     ] = True,
+    may_load: Annotated[
+        list[str] | None,
+        typer.Option("--i-may-load", metavar="HOST", help="a server.external that is not loopback; may be repeated"),
+    ] = None,
+    allow_apply: Annotated[
+        bool, typer.Option("--allow-apply", help="run the commands of server.external, which `plan` shows")
+    ] = False,
 ) -> None:
     """Do the runs, then report. The exit status is that of `python -m analysis gate`."""
-    experiment, folder = _resumed(file, changes, output, resume) if resume else _fresh(file, changes, output)
+    consent = Consent.of(may_load, allow_apply)
+    if resume:
+        experiment, folder = _resumed(file, changes, output, resume)
+        external.check(experiment, consent)
+    else:
+        experiment, folder = _fresh(file, changes, output, consent)
     planned = record.read_experiment(folder).plan
     missing = record.missing_runs(folder)
     length = _minutes(duration_s(experiment.experiment, missing))
     err.print(f"{len(missing)} runs, about {length}; results in {_short(folder)}", markup=False)
+    for line in external.plan_lines(experiment):
+        err.print(line, markup=False, soft_wrap=True)
     for remark in remarks(experiment.experiment):
         err.print(f"note: {remark}", markup=False)
     with Display(experiment.experiment, missing, len(planned), err) as display:
-        outcomes = runner.run(experiment, folder, display)
+        outcomes = runner.run(experiment, folder, display, consent)
     err.print(_summary(outcomes), markup=False)
+    if left := len(missing) - len(outcomes):
+        err.print(f"{left} runs were not begun: an external server that is not loopback could not bear the load")
     if report:
         _analysis("report", folder)
     sys.exit(_analysis("gate", folder))
 
 
-def _fresh(file: Path | None, changes: list[str] | None, output: Path | None) -> tuple[ExperimentFile, Path]:
+def _fresh(
+    file: Path | None, changes: list[str] | None, output: Path | None, consent: Consent
+) -> tuple[ExperimentFile, Path]:
     if file is None:
         raise UsageError("name an experiment file, or a folder with --resume")
     experiment = read(file, tuple(changes or ()))
+    external.check(experiment, consent)
     stamp = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     # Locust runs in a folder of its own, where a relative path would be another one.
     folder = (output or REPOSITORY / "results" / experiment.name / stamp).resolve()
@@ -202,7 +223,7 @@ def main() -> int:
         signal.signal(number, _on_signal)
     try:
         app()
-    except (ConfigurationError, ExperimentError, UsageError, RecordError) as error:
+    except (ConfigurationError, ExperimentError, UsageError, RecordError, NotAllowed) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return USAGE
     except (InstallError, ServerError, LoadError) as error:

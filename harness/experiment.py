@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import re
+import urllib.parse
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -48,7 +49,38 @@ def rule_for_locust(text: str) -> str:
     return parsed.text
 
 
+def rate(value: object) -> float:
+    """50.0 of "50/s". Raises ValueError for anything else, 0 too."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*s", value.strip()) if isinstance(value, str) else None
+    if match is None or not float(match[1]):
+        raise ValueError(f"{value!r} is not a rate above 0; write it as in 50/s")
+    return float(match[1])
+
+
+def parameter_value(value: object) -> object:
+    """As it is; raises ValueError for a list, a mapping or nothing."""
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not text, a number, true or false")
+    return value
+
+
+def host_url(text: str) -> str:
+    """An http or https URL without credentials, query or fragment. Raises ValueError for anything else."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or re.search(r"[\s\x00-\x1f]", text):
+        raise ValueError(f"{text!r} is not the URL of a server; write it as in http://127.0.0.1:5000")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("a host is scheme, name, port and path alone; credentials go into users_csv, os_cloud or OS_*")
+    return text
+
+
 Duration = Annotated[float, pydantic.BeforeValidator(duration_s)]
+Argv = Annotated[list[pydantic.StrictStr], pydantic.Field(min_length=1)]
+ParameterValue = str | int | float | bool
 Count = Annotated[int, pydantic.Field(ge=1, strict=True)]
 UserCount = Annotated[int, pydantic.Field(ge=1, le=100_000, strict=True)]
 
@@ -66,14 +98,46 @@ class Source(Model):
     url: str
 
 
-class Server(Model):
-    """The system under test and its configuration."""
+class Probe(Model):
+    """How to find out whether `apply` took: by GET, or by a command. One of the two, with what it must say."""
 
-    system: str
-    configuration: str
+    get: str | None = None
+    """A path on the host, or a URL. It must answer `status`, with `contains` in the body as words of their own."""
+    status: Annotated[int, pydantic.Field(ge=100, le=599, strict=True)] = 200
+    contains: str | None = None
+    run: Argv | None = None
+    """Its standard output, blanks at the ends taken off, must equal `prints`, and its exit status be 0."""
+    prints: str | None = None
+    timeout: Duration = 30.0
+    """It is asked again and again for so long."""
+
+
+class External(Model):
+    """A server of the operator's, neither started nor stopped. harness/external_checks.py says what goes together."""
+
+    host: Annotated[str, pydantic.AfterValidator(host_url)]
+    parameters: dict[str, Annotated[Any, pydantic.AfterValidator(parameter_value)]] = {}
+    """What {parameters.NAME} in `apply` and `probe` stands for."""
+    apply: Argv | None = None
+    """The command that makes the server be as the parameters say."""
+    apply_timeout: Duration = 60.0
+    probe: Probe | None = None
+    rate_ceiling: Annotated[float, pydantic.BeforeValidator(rate)] | None = None
+    """Most requests a second."""
+    users_csv: str | None = None
+    os_cloud: str | None = None
+    os_cacert: str | None = None
+    """As the locustfiles' options of these names; files relative to where the harness was started."""
+
+
+class Server(Model):
+    """The system under test and its configuration, or `external`."""
+
+    system: str = ""
+    """Empty, as `configuration` is, with `external`; shape.py says where one is missing."""
+    configuration: str = ""
     parameters: dict[str, Level] = {}
-    external: Any = None
-    apply: Any = None
+    external: External | None = None
 
 
 class Load(Model):

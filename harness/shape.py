@@ -13,8 +13,6 @@ from harness.parsed_file import Document, Keys
 from harness.suggestions import did_you_mean
 
 NOT_BUILT: dict[Keys, str] = {
-    ("server", "external"): "a server of the operator's own",
-    ("server", "apply"): "a server of the operator's own",
     ("events",): "faults during a run",
     ("placement",): "CPU affinity",
 }
@@ -62,6 +60,10 @@ def shape_problems(document: Document) -> Iterator[tuple[Keys, str]]:
     for path, feature in NOT_BUILT.items():
         if _has(document, path):
             yield path, f"{_dotted(path)}: not built yet ({feature}); leave it out"
+    server = document.get("server")
+    for key in ("system", "configuration"):
+        if isinstance(server, dict) and key not in server and "external" not in server:
+            yield ("server", key), f"server.{key}: is missing"
     try:
         Experiment.model_validate(document)
     except pydantic.ValidationError as error:
@@ -92,6 +94,7 @@ def sentence(detail: Any) -> str:
         "dict_type": f"{given!r} is not a mapping",
         "model_type": f"{given!r} is not a mapping",
         "list_type": f"{given!r} is not a list",
+        "too_short": "is empty",
         "greater_than_equal": f"{given!r} is below {limits.get('ge')}",
         "less_than_equal": f"{given!r} is above {limits.get('le')}",
     }

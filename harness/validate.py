@@ -10,7 +10,7 @@ import pydantic
 
 from analysis import rules
 from analysis.record import METRICS, Level
-from harness import arrivals, configuration, load, reference
+from harness import arrivals, configuration, external_checks, load, reference
 from harness.configuration import Configuration
 from harness.experiment import (
     RATES,
@@ -64,7 +64,10 @@ def read(path: Path, overrides: tuple[str, ...] = (), rate_files: dict[str, str]
     problems += _varied_overrides(overrides, factors)
     if problems:
         raise ExperimentError(path, problems)
-    return ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document), rate_files)
+    file = ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document), rate_files)
+    if above := [parsed.problem(("load",), message) for message in external_checks.ceiling_problems(file)]:
+        raise ExperimentError(path, above)
+    return file
 
 
 def workloads() -> list[str]:
@@ -109,7 +112,7 @@ def _existence_problems(document: Document) -> Found:
     if isinstance(workload, str) and workload not in workloads():
         yield ("workload",), f"workload: {there_is_no(workload, workloads())}"
     system = mapping(document, "server").get("system")
-    if isinstance(system, str):
+    if isinstance(system, str) and "external" not in mapping(document, "server"):
         yield from _server_problems(system, document)
         if isinstance(workload, str) and workload in workloads() and workload.split("_")[0] != system:
             yield ("workload",), f"workload: {workload} drives {workload.split('_')[0]}, and the server is {system}"
@@ -153,6 +156,8 @@ def _server_problems(system: str, document: Document) -> Found:
             yield ("server", "configuration"), f"server.configuration: {system}/{name} lacks {', '.join(lacks)}"
         for parameter, message in chosen.errors(mapping(document, "server", "parameters")).items():
             yield ("server", "parameters", parameter), f"server.parameters.{message}"
+        for message in chosen.refusals(mapping(document, "server", "parameters")):
+            yield ("server", "parameters"), f"server.parameters: {message}"
     elif isinstance(name, str):
         names = configuration.configurations(system)
         yield ("server", "configuration"), f"server.configuration: {there_is_no(name, names)}"
@@ -224,6 +229,8 @@ def _server_treatment_problems(document: Document, factors: dict[str, list[Level
     """What one server configuration takes as a parameter's value and another one does not."""
     of_server = {path: levels for path, levels in factors.items() if path.startswith("server.")}
     system = str(mapping(document, "server").get("system"))
+    if system not in SYSTEMS:
+        return
     alone = [substitute(document, {path: level}) for path, levels in of_server.items() for level in levels]
     already = {message for changed in (document, *alone) for _, message in _server_problems(system, changed)}
     told: set[str] = set()
@@ -231,8 +238,9 @@ def _server_treatment_problems(document: Document, factors: dict[str, list[Level
         for keys, message in _server_problems(system, substitute(document, treatment)):
             if message not in already | told:
                 told.add(message)
-                where = f"with server.configuration = {treatment.get('server.configuration')}"
-                yield ("factors", ".".join(map(str, keys))), f"{message} {where}"
+                name = treatment.get("server.configuration")
+                where = "" if name is None else f" with server.configuration = {name}"
+                yield ("factors", ".".join(map(str, keys))), f"{message}{where}"
 
 
 def _whole_server_problems(document: Document) -> Found:
@@ -257,6 +265,7 @@ def _document_problems(document: Document) -> Found:
     # What is wrong with factors themselves is said once, by _factor_problems.
     yield from ((keys, message) for keys, message in shape_problems(document) if keys[:1] != ("factors",))
     yield from load_problems(document)
+    yield from external_checks.problems(document, factor_levels(document))
     yield from _existence_problems(document)
     yield from _share_problems(document)
 
@@ -267,7 +276,9 @@ def _factor_paths(document: Document) -> list[str]:
     parameters = [f"server.parameters.{name}" for name in chosen.declaration.parameters] if chosen else []
     dataset = [f"dataset.{name}" for name in mapping(document, "dataset")]
     options = [f"options.{w}.{key}" for w, given in mapping(document, "options").items() for key in given or {}]
-    return [*FREE_FACTORS, *parameters, *dataset, *options]
+    external = mapping(document, "server", "external")
+    own = [f"{external_checks.ROOT}.parameters.{name}" for name in mapping(external, "parameters")]
+    return [*FREE_FACTORS, *(external_checks.FACTORS if external else ()), *own, *parameters, *dataset, *options]
 
 
 def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
