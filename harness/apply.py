@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness import external as external_server
 from harness.experiment import External, Probe
-from harness.server import ServerError, end_group, own
+from harness.server import ServerError, end_group, own, signals_held
 
 LONGEST_OUTPUT_BYTES = 1_000_000
 """Of a command's output, what is kept; of a probe's answer, what is looked at."""
@@ -95,31 +95,32 @@ class Operator:
         return None if printed.strip() == prints.strip() else "it printed something else; see server/operator.log"
 
     def _run(self, what: str, argv: list[str], timeout_s: float, scratch: Path) -> tuple[int, str]:
-        """Run a command without a shell; its exit status and output. Raises ServerError.
+        """Run a command without a shell; its exit status and standard output. Raises ServerError.
 
         What it leaves running when it ends, a server for one, is the operator's. One that is broken off leaves nothing.
         """
         self.notes.append(f"{what}: {shlex.join(argv)}")
-        output = scratch / f"{what}.out"
-        with output.open("wb") as opened:
-            try:
+        output, errors = scratch / f"{what}.out", scratch / f"{what}.err"
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            with output.open("wb") as opened, errors.open("wb") as opened_errors, signals_held():
                 # A session of its own: an interrupt reaches the harness only, which ends the whole group.
                 process = subprocess.Popen(
-                    argv, env=dict(self.variables), stdin=subprocess.DEVNULL, stdout=opened, stderr=subprocess.STDOUT,
+                    argv, env=dict(self.variables), stdin=subprocess.DEVNULL, stdout=opened, stderr=opened_errors,
                     start_new_session=True,
                 )  # fmt: skip
-            except (OSError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or error
-                raise ServerError(f"{what}: {argv[0]} cannot be started: {reason}") from error
-        try:
             own(scratch, [process.pid])
             self._wait(what, process, timeout_s)
-        except BaseException:
-            end_group(process, 1.0)
+        except BaseException as error:
+            if process is not None:
+                end_group(process, 1.0)
+            elif isinstance(error, OSError | ValueError):
+                reason = getattr(error, "strerror", None) or error
+                raise ServerError(f"{what}: {argv[0]} cannot be started: {reason}") from error
             raise
         finally:
             own(scratch, [])
-            self.notes.append(_text(output))
+            self.notes += [text.rstrip() for text in (_text(output), _text(errors)) if text.strip()]
         self.notes.append(f"{what}: status {process.returncode}")
         return process.returncode, _text(output)
 
@@ -133,6 +134,8 @@ class Operator:
 
 
 def _text(output: Path) -> str:
+    if not output.exists():
+        return ""
     with output.open("rb") as opened:
         return opened.read(LONGEST_OUTPUT_BYTES).decode("utf-8", errors="replace")
 

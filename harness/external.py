@@ -30,7 +30,7 @@ FAILURES_STOP = "failure_ratio >= 50% over 10s"
 PLACEHOLDER = re.compile(r"\{parameters\.(\w+)\}")
 SECRET_NAMES = re.compile(r"password|passcode|secret|token", re.IGNORECASE)
 SHORTEST_SECRET = 6
-"""A shorter one, or a number, is not replaced in files of numbers: it would change them."""
+"""A shorter one, or a number, is not replaced where numbers stand: it would change them."""
 CLOUDS = {"OS_CLIENT_CONFIG_FILE": "clouds.yaml", "OS_CLIENT_SECURE_FILE": "secure.yaml"}
 
 
@@ -264,5 +264,5 @@ def _secrets_of_clouds(file: Path) -> Iterator[str]:
 
 
 def safe_in_numbers(found: frozenset[str]) -> frozenset[str]:
-    """Those that can be replaced in a table without changing its numbers."""
+    """Those that can be replaced in a log or a reason without changing its numbers."""
     return frozenset(secret for secret in found if len(secret) >= SHORTEST_SECRET and not secret.isdecimal())

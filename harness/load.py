@@ -22,7 +22,7 @@ from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read
 from harness import arrivals, external
 from harness.experiment import Experiment, Load
 from harness.install import REPOSITORY
-from harness.server import Target, end_group, free_port, last_words
+from harness.server import Target, end_group, free_port, last_words, signals_held
 
 SPARE_S = 2
 """Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
@@ -244,12 +244,14 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
     limit_s = expected_s + START_AND_STOP_S + STOP_TIMEOUT_S
     deadline = time.monotonic() + limit_s
+    locust: subprocess.Popen[bytes] | None = None
     with (output.log.parent / "console.log").open("wb") as console:
-        locust = subprocess.Popen(
-            argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL,
-            stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
         try:
+            with signals_held():
+                locust = subprocess.Popen(
+                    argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL,
+                    stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
             started(locust.pid)
             while locust.poll() is None:
                 check()
@@ -257,17 +259,21 @@ def run(
                     raise LoadError(f"Locust did not end within {limit_s:.0f} s: {last_words(output.log)}")
                 time.sleep(POLL_S)
         finally:
-            if removal_s and locust.poll() is None:
-                interrupt(locust, removal_s)
-            end_group(locust, KILL_GRACE_S)
+            if locust is not None:
+                end(locust, removal_s)
     return locust.returncode
 
 
-def interrupt(locust: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """As Ctrl-C does: Locust then clears up, also where it still prepares. SIGTERM would end it at once there."""
-    locust.send_signal(signal.SIGINT)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        locust.wait(timeout_s)
+def end(locust: subprocess.Popen[bytes], removal_s: float) -> None:
+    """End what is left of Locust. Where it may take removal_s it is interrupted first, as Ctrl-C does.
+
+    It clears up then, also where it still prepares; SIGTERM would end it at once there.
+    """
+    if removal_s and locust.poll() is None:
+        locust.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            locust.wait(removal_s)
+    end_group(locust, KILL_GRACE_S)
 
 
 def abortion(output: Files) -> str | None:

@@ -356,7 +356,10 @@ class _Run:
                 log.seek(offsets[process.name])
                 text = log.read(TEXT_LIMIT_BYTES).decode("utf-8", errors="replace")
             _write(partial / "server" / process.log.name, text, self.up.server.secrets)
-        for path in [*partial.glob("locust/*"), *partial.glob("warm_up/locust/*")]:
+        # An operator's password may be a word that stands in a request's name: Locust's tables, which hold names and
+        # numbers only, stay as they are.
+        kinds = "*" if self.outside is None else "*.log"
+        for path in [*partial.glob(f"locust/{kinds}"), *partial.glob(f"warm_up/locust/{kinds}")]:
             _write(path, path.read_text(encoding="utf-8", errors="replace"), self.up.server.secrets)
 
 

@@ -12,14 +12,15 @@ import psutil
 import pytest
 
 from analysis import record
-from analysis.record import PlannedRun, RunRecord
 from harness import external, runner
 from harness.apply import Operator, contains
 from harness.experiment import ExperimentFile, External, host_url, rate
 from harness.external import Consent, NotAllowed
-from harness.server import Running, ServerError
+from harness.server import ServerError
 from harness.validate import read
 from tests.known_server import Answer, KnownServer, Request
+
+from .conftest import Quiet
 
 FLIP = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
 GOOD = Path(__file__).resolve().parents[2] / "configs/experiments/keystone-processes.yml"
@@ -93,6 +94,7 @@ def test_an_apply_that_lies_is_found_out(
     ("probe", "reason"),
     [
         ({"run": ["echo", "4"], "prints": "{parameters.workers}"}, None),
+        ({"run": ["sh", "-c", "echo 4; echo 5 >&2"], "prints": "{parameters.workers}"}, None),
         ({"run": ["echo", "40"], "prints": "{parameters.workers}"}, "it printed something else"),
         ({"run": ["false"], "prints": ""}, "it ended with status 1"),
         ({"run": ["no-such-program"], "prints": ""}, "no-such-program cannot be started: No such file"),
@@ -223,22 +225,6 @@ def test_secrets_are_found_where_they_may_be(tmp_path: Path, monkeypatch: pytest
     target = external.target(one, {"OS_CLOUD": "a", "HOME": "/nowhere", "AWS": "x"})
     assert target.environment == {"OS_CLOUD": "a", "OS_CLIENT_CONFIG_FILE": str(tmp_path / "clouds.yaml")}
     assert target.options == {"users-csv": str(tmp_path / "users.csv")}
-
-
-class Quiet:
-    """A watcher that is told everything and says nothing."""
-
-    def says(self, message: str) -> None:
-        pass
-
-    def server_ready(self, up: Running) -> None:
-        pass
-
-    def run_starts(self, run: PlannedRun) -> None:
-        pass
-
-    def run_ends(self, run: PlannedRun, outcome: RunRecord) -> None:
-        pass
 
 
 def an_experiment(server: KnownServer, *changes: str) -> ExperimentFile:

@@ -14,12 +14,13 @@ import psutil
 import pytest
 
 from analysis import record
-from analysis.record import PlannedRun, RunRecord
+from analysis.record import RunRecord
 from harness import external, runner
 from harness.external import Consent
-from harness.server import Running
 from harness.validate import read
 from tests.known_server import Answer, KnownServer, Request
+
+from .conftest import Quiet
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETUP = "stackswarm-setup"
@@ -36,7 +37,7 @@ server:
     probe: {{get: /status, contains: "delay {{parameters.delay_ms}}", timeout: 1s}}
     users_csv: {users}
 load: {{users: 2}}
-timing: {{warm_up: 1s, steady_state: 2s}}
+timing: {{warm_up: 200ms, steady_state: 1s}}
 """
 LEVELS = "factors={server.external.parameters.delay_ms: [10, 40]}"
 FLIP = "import sys, urllib.request\nprint(urllib.request.urlopen(sys.argv[1]).read().decode())\n"
@@ -72,22 +73,6 @@ class Theirs:
         self.credentials.add(f"id{self.credentials_made}")
         made = {"id": f"id{self.credentials_made}", "secret": "s"}
         return Answer(201, body=json.dumps({"application_credential": made}).encode())
-
-
-class Quiet:
-    """A watcher that says nothing."""
-
-    def says(self, message: str) -> None:
-        pass
-
-    def server_ready(self, up: Running) -> None:
-        pass
-
-    def run_starts(self, run: PlannedRun) -> None:
-        pass
-
-    def run_ends(self, run: PlannedRun, outcome: RunRecord) -> None:
-        pass
 
 
 @pytest.fixture
@@ -169,7 +154,7 @@ def test_a_server_that_fails_is_left_alone(
 
 def test_a_run_too_short_for_ten_seconds_of_failures_fails_all_the_same(run: Run, theirs: Theirs) -> None:
     theirs.status = 503
-    ((_, outcome),) = run("timing.warm_up=500ms", "timing.steady_state=1s")
+    ((_, outcome),) = run()
     assert (outcome.status, outcome.reason) == ("failed", "100 % of the answers were failures, 429 among them")
 
 
@@ -237,15 +222,13 @@ def test_ctrl_c_leaves_nothing_on_the_server(
 
 
 def test_ctrl_c_ends_an_apply_with_all_its_children(experiment: Path, tmp_path: Path) -> None:
+    # It comes as early as it can: from the command itself.
     note = tmp_path / "child"
-    hang = ["sh", "-c", f"sleep 61 & echo $! > {note}; wait"]
+    hang = ["sh", "-c", f"sleep 61 & echo $! > {note}; kill -INT $PPID; wait"]
     change = f"server.external.apply={json.dumps(hang)}"
-    with harness(
-        "run", str(experiment), "--set", change, "--allow-apply", "--output", str(tmp_path / "out")
-    ) as process:
-        wait_for(lambda: note.exists() and note.read_text().endswith("\n"))
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+    arguments = ("--set", change, "--allow-apply", "--output", str(tmp_path / "out"))
+    with harness("run", str(experiment), *arguments) as process:
+        process.communicate(timeout=60)
     assert process.returncode == 130
     child = int(note.read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    wait_for(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE, 10)
