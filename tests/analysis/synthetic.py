@@ -1,4 +1,4 @@
-"""Experiment folders with known numbers, exactly as record.py says, made without any server."""
+"""Experiment folders with known numbers, exactly as record/format.py says, made without any server."""
 
 from __future__ import annotations
 
