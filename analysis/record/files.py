@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,6 +96,8 @@ Record = TypeVar("Record")
 
 def _build(kind: type[Record], data: dict[str, Any], path: Path) -> Record:
     version = data.get("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int):
+        raise RecordError(f"{path}: schema_version is no number. The file is damaged or hand-edited.")
     if version > SCHEMA_VERSION:
         raise RecordError(f"{path}: schema version {version}, and this reads up to {SCHEMA_VERSION}. Update it.")
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -117,10 +120,20 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """JSON, its lone surrogates, which no file and no table can hold, replaced by question marks."""
-    data = json.loads(text)
+    """JSON, its lone surrogates, which no file and no table can hold, replaced by question marks.
+
+    Raises ValueError for what is no JSON, NaN and Infinity among it, and for numbers that no float holds.
+    """
+    data = json.loads(text, parse_constant=_finite, parse_float=_finite)
     lone = re.search(r"\\u[dD][89a-fA-F]", text)
     return json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) if lone else data
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number that a record may hold")
+    return number
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:

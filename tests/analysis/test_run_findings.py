@@ -101,7 +101,7 @@ def test_littles_law_is_a_note_where_no_verdict_rests_on_it(demo_copy: Path) -> 
 
 
 def test_littles_law_leaves_locusts_own_time_between_fast_responses_a_note(make: Make) -> None:
-    folder = make(factors={PROCESSES: [1, 2], USERS: [16]}, replicates=1)
+    folder = make(factors={PROCESSES: [1, 2], USERS: [2]}, replicates=1)
     for run in (folder / "runs").iterdir():
         synthetic.write_closed_loop(run, 2, 0.005, 0.0015)
         data = json.loads((run / "run.json").read_text("utf-8"))
