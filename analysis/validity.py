@@ -14,6 +14,7 @@ import pandas as pd
 from analysis import (
     comparability,
     compare,
+    evidence_findings,
     generator_findings,
     import_findings,
     intervals,
@@ -336,6 +337,9 @@ CHECKS: tuple[Check, ...] = (
     usage_missing,
     totals_disagree,
     files_damaged,
+    evidence_findings.runs_copied,
+    evidence_findings.runs_overlap,
+    evidence_findings.traffic_differs,
     import_findings.imported_with_oddities,
     import_findings.generator_failures,
     import_findings.locustfile_failures,

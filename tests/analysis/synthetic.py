@@ -114,7 +114,7 @@ def _make_run(folder: Path, plan: Plan, run: PlannedRun) -> list[Sample]:
     path = folder / record.RUNS_FOLDER / run.folder
     (path / "response_times").mkdir(parents=True)
     noise = random.Random(f"{plan.seed} {run.number}")
-    start = START + run.number * 20
+    start = START + run.number * max(20, plan.warm_up_s + plan.steady_s)
     samples = _samples(plan, run.treatment, noise, start)
     write_response_times(path, samples, plan.model)
     write_usage(path, plan, run, samples, start)
