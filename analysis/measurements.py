@@ -150,13 +150,16 @@ def _first(rows: pd.DataFrame) -> int:
 
 
 def _varied(histograms: pd.DataFrame) -> int:
-    counts = histograms.loc[histograms["clock"] != "service", "count"]
+    counts = histograms.loc[(histograms["clock"] != "service") & (histograms["phase"] == STEADY_STATE), "count"]
     return int(counts.sum() - counts.max()) if len(counts) else 0
 
 
 def _steady_fingerprint(timeline: pd.DataFrame, run: RunRecord, varied: int) -> Fingerprint:
-    steady = timeline[timeline["phase"] == STEADY_STATE]
-    return fingerprint(STEADY_STATE, steady.drop(columns=["run", "offset_s", "phase"]), _start(run), varied)
+    window, seconds = run.windows.get(STEADY_STATE), timeline["second"].to_numpy()
+    first, end = np.searchsorted(seconds, [window.start_unix_s, window.end_unix_s]) if window else (0, 0)
+    steady = timeline.iloc[first:end]
+    columns = ["second", "endpoint", "outcome", "count", "response_us"]
+    return fingerprint(STEADY_STATE, steady[columns], _start(run), varied)
 
 
 def _start(run: RunRecord) -> int:

@@ -58,8 +58,9 @@ def label(treatment: Treatment, names: Mapping[str, str], paths: Sequence[str] |
 
 
 def level_text(level: Level) -> str:
-    """A level as its YAML would write it: true, null, 16, fernet."""
-    return level if isinstance(level, str) else json.dumps(level)
+    """A level as its YAML would write it: true, null, 16, fernet; in quotes where its blanks would not be seen."""
+    is_plain = isinstance(level, str) and level == level.strip() != ""
+    return str(level) if is_plain else json.dumps(level, ensure_ascii=False)
 
 
 def has_levels(treatment: Treatment, at: Mapping[str, Level]) -> bool:
