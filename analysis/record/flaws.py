@@ -155,12 +155,20 @@ def _window_flaws(run: RunRecord, experiment: ExperimentRecord) -> Iterator[str]
             yield "its steady state has a measured_s, which only a budget of requests has"
         elif not whole_s - 2 - ROUNDED_S < steady.measured_s < whole_s + ROUNDED_S:
             yield f"its steady state of {whole_s} whole seconds cannot have lasted {steady.measured_s:g} s"
+    if _has_budget(run):
+        if "steady_state_s" in experiment.timing:
+            yield "it has a budget of requests, and its plan a length"
+        return
+    planned_s = _number(experiment.timing.get("warm_up_s")) or 0.0
     if warm_up is None:
+        if planned_s > 0:
+            yield "complete, but without a window of its warm-up"
         return
     if warm_up.end_unix_s > steady.start_unix_s:
         yield f"its steady state begins {warm_up.end_unix_s - steady.start_unix_s} s before its warm-up ends"
-    planned_s = _number(experiment.timing.get("warm_up_s")) or 0.0
-    if not _has_budget(run) and warm_up.length_s < planned_s:
+    if warm_up.end_unix_s < steady.start_unix_s:
+        yield f"its steady state begins {steady.start_unix_s - warm_up.end_unix_s} s after its warm-up ends"
+    if warm_up.length_s < planned_s:
         yield f"its warm-up lasted {warm_up.length_s:g} s instead of {planned_s:g} s"
 
 

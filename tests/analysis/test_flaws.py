@@ -24,6 +24,8 @@ def judged(folder: Path, planned: PlannedRun, run: RunRecord, **experiment: Any)
     (folder / "response_times").mkdir(exist_ok=True)
     for file in run.files["response_times"]:
         (folder / file).touch()
+    if "requests" in run.load:
+        experiment = {"timing": {"warm_up_s": 2.0}} | experiment
     return flaw(folder, run, planned, dataclasses.replace(whole, **experiment))
 
 
@@ -52,6 +54,8 @@ def test_a_whole_run_has_no_flaw(tmp_path: Path) -> None:
         (windows((0, 2), (2, 8)), None),
         (windows((0, 3), (3, 9)), None),
         (windows((0, 2), (1, 7)), "begins 1 s before its warm-up ends"),
+        (windows((0, 2), (3, 9)), "begins 1 s after its warm-up ends"),
+        (windows(None, (2, 8)), "without a window of its warm-up"),
         (windows((0, 1), (1, 7)), "its warm-up lasted 1 s instead of 2 s"),
         (windows((0, 2), (2, 8), 0.001), "a measured_s, which only a budget"),
         (budget(None), None),
@@ -98,6 +102,13 @@ def test_a_budget_lasted_as_long_as_its_processes(tmp_path: Path) -> None:
     (tmp_path / "response_times/local.json").write_text(json.dumps(dataclasses.asdict(about)), "utf-8")
     assert judged(tmp_path, *one_run(**budget(5.2))) is None
     assert "lasted 5.200 s, and not 4.5 s" in str(judged(tmp_path, *one_run(**budget(4.5))))
+
+
+def test_a_budget_is_the_plans(tmp_path: Path) -> None:
+    timing = {"warm_up_s": 2.0, "steady_state_s": 6.0}
+    assert (
+        judged(tmp_path, *one_run(**budget(5.2)), timing=timing) == "it has a budget of requests, and its plan a length"
+    )
 
 
 def test_what_a_process_says_of_itself_must_be_readable(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def window(run: Path) -> tuple[int, int]:
 
 def lengthen(run: Path, by_s: int) -> None:
     start, end = window(run)
-    change(run, windows={"steady_state": {"start_unix_s": start, "end_unix_s": end + by_s}})
+    windows = json.loads((run / "run.json").read_text("utf-8"))["windows"]
+    change(run, windows=windows | {"steady_state": {"start_unix_s": start, "end_unix_s": end + by_s}})
 
 
 def test_a_window_of_another_length_than_planned(small_copy: Path) -> None:
