@@ -6,7 +6,7 @@ Rows of validity.CHECKS, as those that stand there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
@@ -22,6 +22,7 @@ MOST_MIX_APART = 0.05
 STANDARD_ERRORS = 4
 LEAST_EXPECTED = 10
 """Requests that the other side's share lets expect, where an endpoint has none."""
+MOST_NAMED = 6
 TRAFFIC = ("options.", "dataset.", "load.")
 """Factors that may change by design which requests are made."""
 
@@ -40,7 +41,7 @@ def runs_copied(case: Case) -> Iterator[Finding]:
         same = [part for part in parts if any(_is_copy(part, other) for other in parts if other is not part)]
         if same:
             runs = tuple(sorted({run for run, _ in same}))
-            copies.setdefault(runs, []).extend(found.part for _, found in same)
+            copies.setdefault(runs, []).extend(found.part.replace(STEADY_STATE, "steady state") for _, found in same)
     for severity in Severity:
         chosen = {runs: parts for runs, parts in copies.items() if case.worst(case.treatments_of(runs)) is severity}
         if chosen:
@@ -162,5 +163,8 @@ def _severity(comparison: Comparison) -> Severity:
     return Severity.NOTE if by_design else Severity.SEVERE
 
 
-def _and(texts: Iterator[str] | dict[str, None]) -> str:
-    return " and ".join(texts)
+def _and(texts: Iterable[str]) -> str:
+    """a, b and c; of many the first six."""
+    listed = list(texts)
+    listed = listed if len(listed) <= MOST_NAMED else [*listed[:MOST_NAMED], f"{len(listed) - MOST_NAMED} more"]
+    return " and ".join(filter(None, (", ".join(listed[:-1]), listed[-1])))

@@ -66,7 +66,7 @@ def test_an_honest_experiment_has_none_of_them(demo: Path) -> None:
     [
         (("worker-0.csv",), None, "the same worker-0.csv"),
         (("worker-0.csv",), 1, "the same worker-0.csv"),
-        (("worker-0.csv", "worker-1.csv"), 2, "the same worker-0.csv and worker-1.csv and steady_state"),
+        (("worker-0.csv", "worker-1.csv"), 2, "the same worker-0.csv, worker-1.csv and steady state"),
     ],
 )
 def test_response_times_of_another_run_at_another_time(
