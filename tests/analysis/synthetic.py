@@ -267,13 +267,15 @@ def write_locust_csv(path: Path, total: int) -> None:
 
 def run_record(plan: Plan, run: PlannedRun, start: int) -> RunRecord:
     warm = start + plan.warm_up_s
+    prefix = "server.parameters."
+    parameters = {path.removeprefix(prefix): v for path, v in run.treatment.items() if path.startswith(prefix)}
     return RunRecord(
         experiment="keystone-processes",
         number=run.number,
         block=run.block,
         replicate=run.replicate,
         treatment=run.treatment,
-        workload="keystone_auth",
+        workload=str(run.treatment.get("workload", "keystone_auth")),
         status="complete",
         reason=None,
         windows={"warm_up": Window(start, warm), "steady_state": Window(warm, warm + plan.steady_s)},
@@ -282,7 +284,7 @@ def run_record(plan: Plan, run: PlannedRun, start: int) -> RunRecord:
         server={
             "system": "keystone",
             "configuration": "uwsgi",
-            "parameters": {"processes": run.treatment.get(PROCESSES, 1), "cache": "dict"},
+            "parameters": {"processes": run.treatment.get(PROCESSES, 1), "cache": "dict"} | parameters,
             "version": "30.0.0",
             "configuration_sha256": f"{run.treatment.get(PROCESSES, 1)}" * 64,
         },

@@ -139,7 +139,7 @@ POOL = "options.keystone_auth.token_pool"
         ({POOL: 200}, {"locust": COMMAND}, None),
         ({POOL: 1}, {"locust": COMMAND}, f'{POOL} = 1, and the rest of its record "200"'),
         ({"options.keystone_validate.token_pool": 1}, {"locust": COMMAND}, None),
-        ({"workload": "keystone_validate"}, {}, 'workload = "keystone_validate"'),
+        ({"workload": "keystone_validate"}, {"workload": "keystone_auth"}, 'workload = "keystone_validate"'),
         ({"workload": "keystone_auth"}, {}, None),
         (
             {USERS: 16},

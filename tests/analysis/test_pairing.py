@@ -78,4 +78,4 @@ def test_label() -> None:
     ("level", "text"), [("x", "x"), ("x ", '"x "'), ("\tx", '"\\tx"'), ("", '""'), ("null", "null")]
 )
 def test_blanks_that_would_not_be_seen_are_quoted(level: str, text: str) -> None:
-    assert pairing.level_text(level) == text
+    assert pairing.label({"a": level}, {}) == f"a = {text}"
