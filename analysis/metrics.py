@@ -302,7 +302,8 @@ def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> li
 
 
 def _roles(samples: pd.DataFrame, start: int, end: int) -> dict[str, RoleUsage]:
-    found = {str(role): usage_of.role_usage(rows, start, end) for role, rows in samples.groupby("role")}
+    roles = samples["role"]
+    found = {str(r): usage_of.role_usage(samples[(roles == r).to_numpy()], start, end) for r in roles.unique()}
     return {role: used for role, used in found.items() if used is not None}
 
 

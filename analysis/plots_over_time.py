@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import altair as alt
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis import heatmap as heat
 from analysis import usage as usage_of
@@ -115,14 +116,21 @@ def _seconds_of(windows: Mapping[str, Window], rows: pd.DataFrame, samples: pd.D
     """by_second of one run, of its rows of the timeline and its server's samples."""
     steady = windows[STEADY_STATE]
     start = min(steady.start_unix_s, windows[WARM_UP].start_unix_s if WARM_UP in windows else steady.start_unix_s)
-    seconds = pd.RangeIndex(start, steady.end_unix_s)
-    success = rows["outcome"] == "success"
+    length_s = steady.end_unix_s - start
+    second, count = rows["second"].to_numpy() - start, rows["count"].to_numpy()
+    drawn = (second >= 0) & (second < length_s)
+    success = (rows["outcome"] == "success").to_numpy()
+    offset_s = np.arange(start, steady.end_unix_s) - steady.start_unix_s
+
+    def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(second[chosen], count[chosen], length_s).astype(np.int64)
+
     return pd.DataFrame(
         {
-            "offset_s": seconds - steady.start_unix_s,
-            "phase": [STEADY_STATE if second >= steady.start_unix_s else WARM_UP for second in seconds],
-            "throughput": rows[success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
-            "failures": rows[~success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
+            "offset_s": offset_s,
+            "phase": np.where(offset_s >= 0, STEADY_STATE, WARM_UP),
+            "throughput": counted(drawn & success),
+            "failures": counted(drawn & ~success),
             "server_cpu": usage_of.cpu_by_second(samples, start, steady.end_unix_s),
             "server_rss_bytes": usage_of.rss_by_second(samples, start, steady.end_unix_s),
         }

@@ -299,7 +299,7 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     }
     texts = {
         MARKER: json.dumps(verdicts(analyses), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        **{f"{name}.csv": _csv(table) for name, table in tables_of.items()},
+        **{f"{name}.csv": exports.csv(table) for name, table in tables_of.items()},
         "junit.xml": exports.junit_xml([exports.suite(a, objectives.judge(a), a.severe) for a in analyses]),
         "report.md": render_markdown(analyses),
         "index.html": render_html(analyses),
@@ -443,10 +443,6 @@ def _joined(frames: Iterable[tuple[Analysis, pd.DataFrame]]) -> pd.DataFrame:
     filled = [frame for frame in named if len(frame)] or named[:1]
     joined = pd.concat(filled, ignore_index=True)
     return joined[["experiment", *(c for c in joined.columns if c != "experiment")]]
-
-
-def _csv(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _held_constant(analysis: Analysis) -> list[tuple[str, str]]:
