@@ -20,8 +20,9 @@ from rich.table import Table
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RecordError, RunRecord
-from harness import arrivals, external, runner
+from harness import arrivals, dataset_command, external, runner
 from harness.configuration import ConfigurationError
+from harness.datasets.errors import CloudError, DatasetError
 from harness.decidability import remarks
 from harness.experiment import ExperimentFile
 from harness.external import Consent, NotAllowed
@@ -42,6 +43,7 @@ app = typer.Typer(
     help="Run experiments: real servers, started fresh, driven by Locust, recorded run by run.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
+app.add_typer(dataset_command.app, name="dataset")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -223,10 +225,10 @@ def main() -> int:
         signal.signal(number, _on_signal)
     try:
         app()
-    except (ConfigurationError, ExperimentError, UsageError, RecordError, NotAllowed) as error:
+    except (ConfigurationError, ExperimentError, UsageError, RecordError, NotAllowed, DatasetError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return USAGE
-    except (InstallError, ServerError, LoadError) as error:
+    except (InstallError, ServerError, LoadError, CloudError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return INVALID
     except BrokenPipeError:
@@ -239,7 +241,9 @@ def main() -> int:
         )
         return INVALID
     except Interrupted as interrupted:
-        err.print("interrupted; finished runs are kept, and `run --resume FOLDER` does the rest", markup=False)
+        kept = ["finished runs are kept, and `run --resume FOLDER` does the rest"]
+        notes = getattr(interrupted, "__notes__", kept)
+        err.print(f"interrupted; {'; '.join(notes)}", markup=False, soft_wrap=True)
         return 128 + interrupted.signal_number
     return 0
 
