@@ -185,16 +185,15 @@ def check_logins(up: Up, folder: Path) -> None:
 def test_what_kill_9_leaves_is_made_whole_and_removed(up: Up, tmp_path: Path) -> None:
     folder = tmp_path / "made"
     before = up.everything()
-    for attempt in range(2):
-        words = ("--resume", folder) if attempt else ("--projects", 2, "--users", 8, "--output", folder)
-        begun = subprocess.Popen(command("create", *words, "--concurrency", 4), env=clean(up.environment),
-                                 cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        wait_until(lines_of(folder, 6 + 8 * attempt))
-        time.sleep(random.uniform(0, 0.3))
-        begun.kill()
-        begun.wait()
+    begun = subprocess.Popen(
+        command("create", "--projects", 2, "--users", 8, "--output", folder, "--concurrency", 4), cwd=REPOSITORY,
+        env=clean(up.environment), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(lines_of(folder, random.randint(1, 24)))
+    begun.kill()
+    begun.wait()
     made = {name for _, _, name in up.everything() - before}
-    assert made and made <= {line.get("name") for line in lines_so_far(folder)}
+    assert made <= {line.get("name") for line in lines_so_far(folder)}
     with (folder / "manifest.jsonl").open("a") as file:
         file.write('{"intent": "user", "na')  # as power that fails leaves it
     ask(up, "create", "--resume", folder)
@@ -291,7 +290,7 @@ def proxy(up: Up) -> Iterator[Proxy]:
             handler = type("Handler", (Faults,), {"keystone": up.url, "plan": plan, "counts": collections.Counter()})
             listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
             listening.daemon_threads = True
-            threading.Thread(target=listening.serve_forever, daemon=True).start()
+            threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True).start()
             stack.callback(listening.server_close)
             stack.callback(listening.shutdown)
             return f"http://127.0.0.1:{listening.server_port}", handler
