@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import ipaddress
 import os
 import re
 import shlex
-import socket
 import stat
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from typing import Any
 import ruamel.yaml
 
 from analysis.record import Level
+from harness import hosts
 from harness.experiment import Experiment, ExperimentFile, External, ParameterValue, Probe
 from harness.server import Target
 
@@ -57,16 +55,12 @@ NOTHING = Consent()
 
 def host_name(external: External) -> str:
     """The host of its URL, in lower case."""
-    return urllib.parse.urlsplit(external.host).hostname or ""
+    return hosts.host_of(external.host)
 
 
 def is_loopback(external: External) -> bool:
-    """Whether every address of the host is a loopback one. A name without an address is none."""
-    try:
-        found = {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(host_name(external), None)}
-    except (OSError, UnicodeError):
-        return False
-    return bool(found) and all(ipaddress.ip_address(address).is_loopback for address in found)
+    """Whether the load stays on this machine."""
+    return hosts.is_loopback(host_name(external))
 
 
 def check_may_load(external: External, consent: Consent) -> None:

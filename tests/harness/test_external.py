@@ -175,7 +175,7 @@ def test_what_is_loopback(host: str, loopback: bool) -> None:
 
 def test_a_name_with_one_other_address_is_not_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     infos = [(0, 0, 0, "", (address, 0)) for address in ("127.0.0.1", "192.0.2.7")]
-    monkeypatch.setattr(external.socket, "getaddrinfo", lambda *_: infos)
+    monkeypatch.setattr(external.hosts.socket, "getaddrinfo", lambda *_: infos)
     assert not external.is_loopback(External(host="http://both.example"))
 
 
