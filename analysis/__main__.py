@@ -50,13 +50,14 @@ def main() -> None:
 def report(folders: Folders, output: Output = None) -> None:
     """Write index.html, report.md, CSV, Parquet, verdicts.json and junit.xml, and print the comparison."""
     from analysis import report as files
+    from analysis.pages import ReportError
 
     try:
         with Progress(sys.stderr) as progress:
             analyses = _analyses(folders, progress)
             progress.says("writing the report")
             page = files.write(analyses, output or _default_output(folders))
-    except (RecordError, files.ReportError, OSError) as error:
+    except (RecordError, ReportError, OSError) as error:
         _refuse(error)
     with _standard_output():
         console = _console()

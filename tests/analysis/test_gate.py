@@ -72,7 +72,7 @@ def test_objectives_of_the_file_are_judged_too(six: Path, tmp_path: Path) -> Non
 
 
 def test_the_report_prints_them(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.report.render_html", lambda analyses: "page")
+    monkeypatch.setattr("analysis.pages.render_html", lambda analyses: "page")
     monkeypatch.setattr("analysis.run_folders.read_experiment", _with_objectives(FAILS))
     lines = call("report", six, "-o", tmp_path / "out").stdout.splitlines()
     (row,) = [line for line in lines if FAILS in line and "processes = 1" in line]
