@@ -83,7 +83,8 @@ def gate(
     from analysis import gate as gates
 
     try:
-        judged = gates.judge(folder, baseline, rule or [])
+        with Progress(sys.stderr) as progress:
+            judged = gates.judge(folder, baseline, rule or [], progress.runs_read)
         if junit is not None:
             junit.write_text(gates.junit_xml(judged), encoding="utf-8")
     except (RecordError, RuleError, OSError) as error:

@@ -45,7 +45,11 @@ def replicates_text(replicates: int | None) -> str:
 def _sentence(analysis: Analysis, comparison: Comparison) -> str:
     measured, verdict = comparison.effect, comparison.verdict
     if verdict is Verdict.INVALID:
-        doubts = [f.message.rstrip(".") for f in analysis.severe if findings.forbids(f, comparison.keys)]
+        doubts = [
+            f.message.rstrip(".")
+            for f in analysis.severe
+            if findings.forbids(f, comparison.keys, findings.subject_of(comparison.metric.name))
+        ]
         reasons = "; ".join(text[:1].lower() + text[1:] for text in doubts)
         seen = f" Measured all the same: {_seen(analysis, comparison)}." if measured.ratio is not None else ""
         return f"This measurement cannot decide: {reasons}.{seen}"

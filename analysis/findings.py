@@ -37,6 +37,8 @@ class Finding:
     next_action: str
     treatments: tuple[str, ...] | None = None
     """Keys of the treatments it touches; None for all."""
+    metrics: frozenset[str] | None = None
+    """What it casts doubt on, in the words of subject_of(); None for everything that was measured."""
 
     def shown(self, most: int) -> tuple[str, ...]:
         """The evidence in at most `most` lines; where there is more, the last says how much."""
@@ -119,9 +121,20 @@ class Case:
         return Severity.SEVERE if set(treatments) & self.deciding_treatments else Severity.NOTE
 
 
-def forbids(finding: Finding, treatments: Iterable[str]) -> bool:
-    """Whether a comparison of `treatments` can have no verdict because of `finding`."""
-    if finding.severity is not Severity.SEVERE:
+def subject_of(metric: str) -> str:
+    """What a metric is about: "response_time" or "service_time" for all their statistics, else the metric's name."""
+    if metric in metrics.STATISTICS:
+        return "response_time"
+    return "service_time" if metric.startswith(metrics.SERVICE) else metric
+
+
+SUBJECTS = frozenset(subject_of(name) for name in metrics.BY_NAME)
+"""All that Finding.metrics may name."""
+
+
+def forbids(finding: Finding, treatments: Iterable[str], subject: str) -> bool:
+    """Whether `treatments` can have no verdict about `subject`, one of SUBJECTS, because of `finding`."""
+    if finding.severity is not Severity.SEVERE or (finding.metrics is not None and subject not in finding.metrics):
         return False
     return finding.treatments is None or bool(set(finding.treatments) & set(treatments))
 

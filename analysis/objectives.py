@@ -120,6 +120,8 @@ def _sides(analysis: Analysis, baseline: Analysis | None) -> Iterator[tuple[Trea
 def run_values(analysis: Analysis, measure: Measure, treatment: Treatment) -> list[float]:
     """The measure's value of each complete run of a treatment, NaN where a run does not carry it."""
     runs = analysis.experiment.complete_runs(pairing.key(treatment))
+    if analysis.experiment.imported:
+        return [_reported(analysis, measure, run) for run in runs]
     seen = [analysis.observations.get((run, ALL_REQUESTS)) for run in runs]
     return [math.nan if o is None or (value := measured(measure, o)) is None else value for o in seen]
 
@@ -132,17 +134,33 @@ class _Values:
     """As run_values."""
     bounds: Sequence[bool]
     """By run, whether its slowest are missing: a count is a lower bound, and other times are not carried."""
+    imported: bool
 
     @classmethod
     def of(cls, analysis: Analysis, measure: Measure, treatment: Treatment) -> _Values:
         runs = analysis.experiment.complete_runs(pairing.key(treatment))
         seen = [analysis.observations.get((run, ALL_REQUESTS)) for run in runs]
         bounds = [measure.time is not None and o is not None and _clock(measure, o) in o.censored for o in seen]
-        return cls(run_values(analysis, measure, treatment), bounds)
+        return cls(run_values(analysis, measure, treatment), bounds, analysis.experiment.imported)
 
 
 def _clock(measure: Measure, seen: Observation) -> Clock:
     return "service" if measure.time == "service_time" and seen.service_times.total else "response"
+
+
+def _reported(analysis: Analysis, measure: Measure, run: int) -> float:
+    """The tool's own number of an imported run, in the measure's unit; NaN where it recorded none."""
+    name = {"failure_ratio": "success_ratio", "percentile": f"p{100 * (measure.fraction or 0):g}"}.get(
+        measure.name, measure.name
+    )
+    if measure.time == "service_time" or measure.name == "count" or name not in BY_NAME:
+        return math.nan  # "count" is a metric, too: of all responses
+    rows = analysis.by_run
+    found = rows.loc[(rows["run"] == run) & (rows["endpoint"] == ALL_REQUESTS) & (rows["metric"] == name), "value"]
+    value = float(next(iter(found), math.nan))
+    if measure.name == "failure_ratio":
+        return 1 - value
+    return value * 1000 if measure.unit == "us" else value
 
 
 def measured(measure: Measure, seen: Observation) -> float | None:
@@ -243,6 +261,8 @@ def _missing(rule: Rule, seen: _Values) -> str:
     if any(seen.bounds):
         return f"the backlog grew in {sum(seen.bounds)} of {len(values)} runs, which have no such time"
     lacking = sum(math.isnan(value) for value in values)
+    if seen.imported:
+        return f"{lacking} of {len(values)} imported runs lack it: the tool that measured them recorded none"
     few = ""
     if rule.measure.fraction is not None:
         few = f": it takes {histograms.smallest_sample_for(rule.measure.fraction)} successful responses a run"
@@ -251,8 +271,10 @@ def _missing(rule: Rule, seen: _Values) -> str:
 
 def _veto(judged: Judgement, analysis: Analysis, baseline: Analysis | None) -> Judgement:
     """Invalid, where a severe finding touches what the judgement rests on."""
+    measure = judged.rule.measure
+    subject = measure.time or ("success_ratio" if measure.name == "failure_ratio" else measure.name)
     for side, treatment in ((analysis, judged.treatment), (baseline or analysis, judged.baseline)):
-        found = [] if treatment is None else [f for f in side.findings if forbids(f, [pairing.key(treatment)])]
+        found = [] if treatment is None else [f for f in side.findings if forbids(f, [pairing.key(treatment)], subject)]
         if found:
             return dataclasses.replace(judged, outcome=Outcome.INVALID, reason=f"severe finding: {found[0].name}")
     return judged

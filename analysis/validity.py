@@ -25,7 +25,7 @@ from analysis import (
 )
 from analysis.compare import Verdict
 from analysis.comparison import Comparison
-from analysis.findings import Case, Finding, Severity
+from analysis.findings import SUBJECTS, Case, Finding, Severity
 from analysis.load import COMPLETE, IN_THE_LOCUSTFILE
 from analysis.metrics import ALL_REQUESTS
 
@@ -124,6 +124,8 @@ def failures(case: Case) -> Iterator[Finding]:
                 f"{_percent(MOST_FAILURES)} failures; failures are counted apart and are in no response time",
                 "Find their cause first: response times of those that succeed tell little when others fail.",
                 tuple(touched),
+                # How many fail is just what was counted: a rule or a verdict about that is sound.
+                SUBJECTS - {"success_ratio"},
             )
 
 

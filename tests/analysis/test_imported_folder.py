@@ -128,3 +128,24 @@ def test_a_pattern_of_a_shell_names_one_run(tmp_path: Path) -> None:
     files = sorted(str(path) for path in (FILES / "2.47.0").iterdir())
     result = CliRunner().invoke(app, ["import", *files, "-o", str(tmp_path / "x")])
     assert result.output.startswith(f"Imported: {tmp_path / 'x'} (1 run)\n")
+
+
+def test_the_gate_judges_by_what_the_tool_reported(tmp_path: Path) -> None:
+    files = [f"one={clean(tmp_path, f'r{n}', 100 + n)}" for n in range(6)]
+    target = tmp_path / "imported"
+    assert CliRunner().invoke(app, ["import", *files, "-o", str(target)]).exit_code == 0
+    rules = {
+        "p95(response_time) < 6ms": "pass",  # 5 ms in each of the six summaries
+        "p95(response_time) < 4ms": "fail",
+        "failure_ratio < 1%": "pass",
+        "throughput > 99/s": "pass",
+        "max(response_time) < 9ms": "fail",  # 9 ms
+        "p95(service_time) < 1s": "inconclusive",
+        "count(response_time > 1s) < 5": "inconclusive",
+    }
+    for rule, outcome in rules.items():
+        result = CliRunner().invoke(app, ["gate", str(target), "--rule", rule])
+        (line,) = [line for line in result.output.splitlines() if line.startswith(f"{outcome}: {rule}: ")]
+        assert ("the tool that measured them recorded none" in line) == (outcome == "inconclusive")
+        assert "72 responses" not in result.output
+        assert "note: imported runs are judged by the numbers that their tool reported" in result.output
