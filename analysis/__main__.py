@@ -189,7 +189,7 @@ def _print(console: Console, analysis: Analysis) -> None:
     console.print(Text(printable(record.question or record.name), style="bold"))
     for verdict, sentence in answer.answers(analysis):
         console.print(Text.assemble((f"{verdict.value}: " if verdict else "", "bold"), printable(sentence)))
-    for note in [*record.notes, *method.load_model_notes(analysis)]:
+    for note in [*record.notes, *method.notes(analysis)]:
         console.print(Text(printable(note), style="dim"))
     console.print()
     if judged := objectives.judge(analysis):
