@@ -128,7 +128,8 @@ def _statistics(analysis: Analysis) -> list[str]:
     margin = answer.margin_text(record.margin)
     subject = "one comparison carries" if deciding == 1 else f"{deciding} comparisons carry"
     return [
-        "The unit is the run: the ratio is Hodges and Lehmann's estimate on the logarithms of the runs, unpaired, and "
+        "The unit is the run: the ratio is the middle one of the ratios of each run of one side to each of the other "
+        "(Hodges and Lehmann's estimate, on logarithms), and so near the ratio of the medians, seldom equal to it; "
         "its interval inverts the exact Mann-Whitney test.",
         f"Level {answer.level_text(analysis.level)}: 1 − 0.05/m for m = {deciding}, because {subject} the verdict. "
         f"That takes {compare.smallest_replicates(deciding)} replicates a side at least.",

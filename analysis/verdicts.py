@@ -78,7 +78,8 @@ def _objective_json(judged: Judgement) -> dict[str, Any]:
 def _finding_json(analysis: Analysis, finding: Finding) -> dict[str, Any]:
     treatments = analysis.experiment.treatments
     touched = None if finding.treatments is None else [treatments[key] for key in finding.treatments]
-    return {**dataclasses.asdict(finding), "treatments": touched}
+    subjects = None if finding.metrics is None else sorted(finding.metrics)
+    return {**dataclasses.asdict(finding), "treatments": touched, "metrics": subjects}
 
 
 def _number(value: float | None) -> float | None:
