@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from analysis import backlog, metrics
@@ -17,6 +18,7 @@ MOST_LAG_SHARE = 0.05
 LEAST_ACHIEVED = 0.98
 MOST_LATE = 0.01
 MOST_OF_A_LIMIT = 0.9
+TIMES = frozenset({"response_time", "service_time"})
 TAIL_METRICS = frozenset({"p95", "p99", "max", "service_p95", "service_p99", "service_max"})
 """Primary metrics that a lag of one request in a hundred is about."""
 
@@ -145,7 +147,7 @@ def backlog_grows(case: Case) -> Iterator[Finding]:
         decides = any(case.rests_on(clock) for clock in growing[run].censored)
         return case.severity(case.treatments_of([run])[0]) if decides else Severity.NOTE
 
-    yield from of_runs(
+    found = of_runs(
         case,
         "backlog_grows",
         {run: _growth(case, run, queues) for run, queues in growing.items()},
@@ -156,6 +158,7 @@ def backlog_grows(case: Case) -> Iterator[Finding]:
         "Offer less than the server answers (load.arrival_rate_rps below the throughput shown, which is its capacity), "
         "or ask for throughput.",
     )
+    yield from (dataclasses.replace(finding, metrics=TIMES) for finding in found)
 
 
 def _growth(case: Case, run: int, queues: Backlog) -> str:

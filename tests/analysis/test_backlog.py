@@ -126,6 +126,14 @@ def test_capacity_can_be_compared_under_overload(make: Make) -> None:
     assert all(math.isnan(value) for value in values(analysis, "p90"))
 
 
+def test_a_rule_about_times_does_not_forbid_throughputs_verdict(make: Make) -> None:
+    folder = open_model(make, primary="throughput")
+    queue(folder, lambda n: 30.0 if n == 1 else 40.0)
+    analysis = analyse(folder, "p95(response_time) < 1min")
+    assert [f.severity for f in found(analysis, "backlog_grows")] == [Severity.SEVERE]
+    assert [c.verdict for c in analysis.deciding] == [Verdict.FASTER]
+
+
 @pytest.mark.parametrize(
     ("rule", "severity"),
     [
