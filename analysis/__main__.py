@@ -50,13 +50,14 @@ def main() -> None:
 def report(folders: Folders, output: Output = None) -> None:
     """Write index.html, report.md, CSV, Parquet, verdicts.json and junit.xml, and print the comparison."""
     from analysis import report as files
+    from analysis.pages import ReportError
 
     try:
         with Progress(sys.stderr) as progress:
             analyses = _analyses(folders, progress)
             progress.says("writing the report")
             page = files.write(analyses, output or _default_output(folders))
-    except (RecordError, files.ReportError, OSError) as error:
+    except (RecordError, ReportError, OSError) as error:
         _refuse(error)
     with _standard_output():
         console = _console()
@@ -82,7 +83,8 @@ def gate(
     from analysis import gate as gates
 
     try:
-        judged = gates.judge(folder, baseline, rule or [])
+        with Progress(sys.stderr) as progress:
+            judged = gates.judge(folder, baseline, rule or [], progress.runs_read)
         if junit is not None:
             junit.write_text(gates.junit_xml(judged), encoding="utf-8")
     except (RecordError, RuleError, OSError) as error:
@@ -187,7 +189,7 @@ def _print(console: Console, analysis: Analysis) -> None:
     console.print(Text(printable(record.question or record.name), style="bold"))
     for verdict, sentence in answer.answers(analysis):
         console.print(Text.assemble((f"{verdict.value}: " if verdict else "", "bold"), printable(sentence)))
-    for note in [*record.notes, *method.load_model_notes(analysis)]:
+    for note in [*record.notes, *method.notes(analysis)]:
         console.print(Text(printable(note), style="dim"))
     console.print()
     if judged := objectives.judge(analysis):

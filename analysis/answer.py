@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+
 from analysis import compare, findings, metrics, pairing
 from analysis.compare import Verdict
 from analysis.comparison import Comparison
@@ -45,7 +48,11 @@ def replicates_text(replicates: int | None) -> str:
 def _sentence(analysis: Analysis, comparison: Comparison) -> str:
     measured, verdict = comparison.effect, comparison.verdict
     if verdict is Verdict.INVALID:
-        doubts = [f.message.rstrip(".") for f in analysis.severe if findings.forbids(f, comparison.keys)]
+        doubts = [
+            f.message.rstrip(".")
+            for f in analysis.severe
+            if findings.forbids(f, comparison.keys, findings.subject_of(comparison.metric.name))
+        ]
         reasons = "; ".join(text[:1].lower() + text[1:] for text in doubts)
         seen = f" Measured all the same: {_seen(analysis, comparison)}." if measured.ratio is not None else ""
         return f"This measurement cannot decide: {reasons}.{seen}"
@@ -69,8 +76,9 @@ def _seen(analysis: Analysis, comparison: Comparison) -> str:
     baseline = pairing.label(comparison.pair.baseline, names, varied)
     context = f" at {pairing.label(comparison.pair.context, names)}" if comparison.pair.context else ""
     unit = f" {metric.unit if metric.shown_unit is None else metric.shown_unit}"
-    values = (metrics.format_value(metric, v) for v in (comparison.treatment_value, comparison.baseline_value))
-    numbers = f"{' against '.join(values)}{unit}".rstrip()
+    medians = [_median(analysis, comparison, treatment) for treatment in reversed(comparison.keys)]
+    values = " against ".join(metrics.format_value(metric, value) for value in medians)
+    numbers = f"medians of {_sides(analysis, comparison)}: {values}{unit}".rstrip()
     if measured.ratio is None:
         return f"with {treatment}, {metric.title}{context} cannot be compared with {baseline} ({numbers})"
     interval = (
@@ -80,8 +88,34 @@ def _seen(analysis: Analysis, comparison: Comparison) -> str:
     )
     return (
         f"with {treatment}, {metric.title}{context} was {_number(measured.ratio)} times that with {baseline} "
-        f"({numbers}{interval})"
+        f"({numbers}{interval}{_against_the_medians(measured, *medians)})"
     )
+
+
+def _sides(analysis: Analysis, comparison: Comparison) -> str:
+    """ "6 against 6 runs of 20 s"; the time is left out where it is unknown, as of imported runs."""
+    runs = analysis.experiment.runs
+    used = runs[(runs["status"] == COMPLETE) & runs["treatment"].isin(comparison.keys)]
+    times_s = [] if analysis.experiment.imported else sorted({f"{t:.3g}" for t in used["window_s"].dropna()}, key=float)
+    shown = f" of {' to '.join(dict.fromkeys((times_s[0], times_s[-1])))} s" if times_s else ""
+    return f"{comparison.effect.treatment_runs} against {comparison.effect.baseline_runs} runs{shown}"
+
+
+def _median(analysis: Analysis, comparison: Comparison, treatment: str) -> float | None:
+    """Of the numbers that the ratio is made of, one a run, so that a reader can hold the two beside each other."""
+    rows = analysis.by_run
+    chosen = (rows["treatment"] == treatment) & (rows["endpoint"] == comparison.endpoint)
+    values = list(rows.loc[chosen & (rows["metric"] == comparison.metric.name), "value"])
+    return statistics.median(values) if values and not any(map(math.isnan, values)) else None
+
+
+def _against_the_medians(measured: compare.Effect, treatment: float | None, baseline: float | None) -> str:
+    """A word where the medians lie the other way round, which few or skewed runs can bring about."""
+    if measured.ratio is None or treatment is None or baseline is None:
+        return ""
+    if (measured.ratio - 1) * (treatment - baseline) >= 0:
+        return ""
+    return "; the ratio is the middle one of all pairs of runs, not that of the medians"
 
 
 def _what_would_decide(analysis: Analysis, comparison: Comparison) -> str:
@@ -108,6 +142,9 @@ def _what_would_decide(analysis: Analysis, comparison: Comparison) -> str:
 def _without_comparison(analysis: Analysis) -> str:
     runs = analysis.experiment.runs
     complete = int((runs["status"] == COMPLETE).sum())
+    if analysis.primary.name.startswith(metrics.SERVICE) and not _has_service_times(analysis):
+        plain = analysis.primary.name.removeprefix(metrics.SERVICE)
+        return f"No verdict: service times were not recorded apart; the closed model has one clock. Use {plain}."
     if analysis.comparisons:
         return "No verdict: primary.at selects none of the comparisons below."
     if not complete:
@@ -118,6 +155,10 @@ def _without_comparison(analysis: Analysis) -> str:
     value = next(iter(rows.loc[rows["metric"] == analysis.primary.name, "value"]), None)
     number = metrics.format_value(analysis.primary, value)
     return f"No verdict: one treatment, nothing to compare it with. {_capital(analysis.primary.head)}: {number}."
+
+
+def _has_service_times(analysis: Analysis) -> bool:
+    return bool(analysis.by_run["metric"].str.startswith(metrics.SERVICE).any())
 
 
 def _number(ratio: float | None) -> str:

@@ -15,7 +15,9 @@ DECISIVE = frozenset({"host", "hostname", "machine", "cpu", "cpus", "memory", "k
 """A difference in a path of the environment with one of these words: another machine, or other software."""
 PASSING = frozenset({"average", "used", "uptime", "free", "available", "mhz", "temperature", "started"})
 """States that change from run to run by themselves, and are no difference."""
-
+FACTS = "locust.facts"
+ALSO_OF_LOAD = frozenset({"spawn_rate", "run_time", "master_host", "master_bind_host"})
+"""Options that follow from others of the load."""
 
 MOST_VALUES = 4
 """Of one path, that a line tells; a wide sweep may have one for each run."""
@@ -46,7 +48,7 @@ def environment_differences(runs: Sequence[RunRecord]) -> list[Difference]:
 
 
 def configuration_differences(runs: Sequence[RunRecord], factors: Iterable[str]) -> list[Difference]:
-    """Paths of `server`, `load` and `workload` that differ though no factor names them.
+    """Paths of `server`, `load`, `workload` and `locust` that differ though no factor names or explains them.
 
     A configuration's hash must differ with a factor of the server; it is compared among runs of equal server levels
     only.
@@ -56,7 +58,8 @@ def configuration_differences(runs: Sequence[RunRecord], factors: Iterable[str])
     found = [
         d for d in _differences(flat) if not (_varied(d.path, paths) or _is_hash(d.path) or passes_by_itself(d.path))
     ]
-    return found + _hash_differences(runs, [path for path in paths if path.startswith(("server", "dataset"))])
+    hashes = _hash_differences(runs, [path for path in paths if path.startswith(("server", "dataset"))])
+    return [*found, *hashes, *_locust_differences(runs, paths)]
 
 
 def passes_by_itself(path: str) -> bool:
@@ -94,6 +97,63 @@ def _hash_differences(runs: Sequence[RunRecord], server_factors: list[str]) -> l
         hashes = {path: value for path, value in flatten(run.server, "server").items() if _is_hash(path)}
         groups.setdefault(levels, {})[run.number] = hashes
     return [difference for group in groups.values() for difference in _differences(group)]
+
+
+def _locust_differences(runs: Sequence[RunRecord], factors: Sequence[str]) -> list[Difference]:
+    """Of Locust's command and of the facts that it found: each among the runs whose explaining factors are equal."""
+    flat = {run.number: {**command_options(run.locust.get("command")), **_facts(run)} for run in runs}
+    by_factors: dict[tuple[str, ...], list[str]] = {}
+    for path in dict.fromkeys(p for values in flat.values() for p in values):
+        by_factors.setdefault(tuple(f for f in factors if _explains(f, path)), []).append(path)
+    found = []
+    for explaining, paths in by_factors.items():
+        groups: dict[str, dict[int, dict[str, Any]]] = {}
+        for run in runs:
+            levels = json.dumps([run.treatment.get(factor) for factor in explaining])
+            groups.setdefault(levels, {})[run.number] = {p: flat[run.number][p] for p in paths if p in flat[run.number]}
+        found += [difference for group in groups.values() for difference in _differences(group)]
+    return [dataclasses.replace(d, decisive=not _is_numeric_fact(d)) for d in found]
+
+
+def command_options(command: object) -> dict[str, Any]:
+    """Options of Locust's command line by path, without what is another's in each run: ports, folders and the seed."""
+    words = [str(word) for word in command[1:]] if isinstance(command, list) else []
+    found: dict[str, list[str]] = {}
+    option = ""
+    for word in words:
+        if word.startswith("--") or word in {"-f", "-m"}:
+            option = word
+            found.setdefault(option, [])
+        elif option:
+            found[option].append(_without_place(word))
+    return {f"locust.command.{o}": values for o, values in found.items() if o != "--seed" and not o.endswith("-port")}
+
+
+def _without_place(word: str) -> str:
+    """A file's name without its folder, an address without its port."""
+    return re.sub(r"(://[^/]*):[0-9]+", r"\1", word) if "://" in word else word.rpartition("/")[2]
+
+
+def _facts(run: RunRecord) -> dict[str, Any]:
+    """Counts among them differ by themselves."""
+    facts = flatten(run.locust.get("facts") or {}, FACTS)
+    return {path: value for path, value in facts.items() if not path.endswith("_count")}
+
+
+def _is_numeric_fact(difference: Difference) -> bool:
+    """Not a text, which says what was measured: a number may follow from anything."""
+    return difference.path.startswith(FACTS) and not any(value.startswith('"') for value in difference.values)
+
+
+def _explains(factor: str, path: str) -> bool:
+    """Whether an option or a fact may differ because the factor does."""
+    if factor in {"workload", "server", "server.configuration"}:
+        return True
+    own = factor.rpartition(".")[2]
+    if path.startswith(FACTS):
+        return bool((_words(own.replace("_", " ")) & _words(path.replace("_", " "))) - {"locust", "facts"})
+    option = path.rpartition(".--")[2].replace("-", "_")
+    return option == own or (factor.startswith("load.") and option in ALSO_OF_LOAD)
 
 
 def _varied(path: str, factors: Iterable[str]) -> bool:

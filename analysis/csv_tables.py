@@ -28,6 +28,7 @@ _NUMBERS = {
 """Types of the columns that are numbers; the others are text."""
 
 _ARROW_TYPES = {"int64": pa.int64(), "float64": pa.float64(), "str": pa.dictionary(pa.int32(), pa.string())}
+WHOLE_NUMBER = r"\s*-?[0-9]+\s*"
 _LARGEST_BLOCK = 2**30
 """Bytes that are parsed at once: a whole file, unless it is larger than Arrow's offsets reach."""
 
@@ -109,14 +110,17 @@ def _read_damaged(text: str, columns: tuple[str, ...]) -> tuple[pd.DataFrame, st
         return empty_frame(columns), f"not a table of {', '.join(columns)}; left out as a whole"
     converted = {column: raw[column].map(parsed).astype(float) for column in numbers}
     for column, kind in numbers.items():
-        if kind == "int64":
-            converted[column] = converted[column].where(converted[column] % 1 == 0)
+        if kind == "int64":  # 9e15 is one only where somebody else wrote it
+            converted[column] = converted[column].where(raw[column].astype("str").str.fullmatch(WHOLE_NUMBER))
     whole = pd.DataFrame(converted).notna().all(axis=1) & raw[list(columns)].notna().all(axis=1) & raw["surplus"].isna()
     whole &= pd.DataFrame(converted).apply(lambda values: values.between(0, LARGEST_NUMBER)).all(axis=1)
     rows = raw.assign(**converted)[list(columns)][whole].astype(dict(numbers))
     for column in rows.columns.difference(list(numbers)):
         rows[column] = rows[column].astype("str").astype("category")
-    return rows, f"{int((~whole).sum())} of {len(raw)} lines are damaged and were left out"
+    lost = int((~whole).sum())
+    if not lost:  # as with null characters between them
+        return rows, f"damaged, though each of the {len(raw)} lines can be read"
+    return rows, f"{lost} of {len(raw)} lines are damaged and were left out"
 
 
 def parsed(text: object) -> float:

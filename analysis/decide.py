@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import compare, metrics, pairing, validity
 from analysis.compare import Verdict
 from analysis.comparison import Comparison
-from analysis.findings import Case, Finding, Severity, forbids
+from analysis.findings import Case, Finding, Severity, forbids, subject_of
 from analysis.load import Experiment
 from analysis.metrics import ALL_REQUESTS, BY_NAME, Metric, Observations
 from analysis.pairing import Pair
@@ -138,6 +138,7 @@ def _lookup(rows: pd.DataFrame) -> dict[tuple[str, str, str], list[float]]:
 
 def _veto(comparison: Comparison, findings: Iterable[Finding]) -> Comparison:
     """Invalid, where a severe finding touches either side."""
-    if comparison.verdict is None or not any(forbids(f, comparison.keys) for f in findings):
+    subject = subject_of(comparison.metric.name)
+    if comparison.verdict is None or not any(forbids(f, comparison.keys, subject) for f in findings):
         return comparison
     return dataclasses.replace(comparison, verdict=Verdict.INVALID, needed=None)

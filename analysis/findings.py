@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator
 
 import pandas as pd
 
-from analysis import metrics, pairing
+from analysis import metrics, pairing, rules
+from analysis.backlog import Clock
 from analysis.comparison import Comparison
 from analysis.load import Experiment
 from analysis.metrics import ALL_REQUESTS, Metric, Observation, Observations
@@ -35,6 +37,8 @@ class Finding:
     next_action: str
     treatments: tuple[str, ...] | None = None
     """Keys of the treatments it touches; None for all."""
+    metrics: frozenset[str] | None = None
+    """What it casts doubt on, in the words of subject_of(); None for everything that was measured."""
 
     def shown(self, most: int) -> tuple[str, ...]:
         """The evidence in at most `most` lines; where there is more, the last says how much."""
@@ -88,6 +92,17 @@ class Case:
         """Severe where the verdict rests on this treatment."""
         return Severity.SEVERE if treatment in self.deciding_treatments else Severity.NOTE
 
+    def rests_on(self, clock: Clock) -> bool:
+        """Whether the primary metric or an objective is about the times of one clock."""
+        prefix = metrics.SERVICE if clock == "service" else ""
+        if self.primary.name in {f"{prefix}{statistic}" for statistic in metrics.STATISTICS}:
+            return True
+        for text in self.experiment.record.objectives:
+            with contextlib.suppress(rules.RuleError):  # who judges it says so
+                if rules.parse(text).measure.time == f"{clock}_time":
+                    return True
+        return False
+
     def seen(self, run: int) -> Observation:
         """What all requests of a run showed; nothing where the run was not observed."""
         return self.observations.get((run, ALL_REQUESTS), metrics.merge([]))
@@ -106,9 +121,20 @@ class Case:
         return Severity.SEVERE if set(treatments) & self.deciding_treatments else Severity.NOTE
 
 
-def forbids(finding: Finding, treatments: Iterable[str]) -> bool:
-    """Whether a comparison of `treatments` can have no verdict because of `finding`."""
-    if finding.severity is not Severity.SEVERE:
+def subject_of(metric: str) -> str:
+    """What a metric is about: "response_time" or "service_time" for all their statistics, else the metric's name."""
+    if metric in metrics.STATISTICS:
+        return "response_time"
+    return "service_time" if metric.startswith(metrics.SERVICE) else metric
+
+
+SUBJECTS = frozenset(subject_of(name) for name in metrics.BY_NAME)
+"""All that Finding.metrics may name."""
+
+
+def forbids(finding: Finding, treatments: Iterable[str], subject: str) -> bool:
+    """Whether `treatments` can have no verdict about `subject`, one of SUBJECTS, because of `finding`."""
+    if finding.severity is not Severity.SEVERE or (finding.metrics is not None and subject not in finding.metrics):
         return False
     return finding.treatments is None or bool(set(finding.treatments) & set(treatments))
 
@@ -137,3 +163,13 @@ def of_runs(
                 next_action,
                 case.treatments_of(chosen),
             )
+
+
+def by_severity(
+    case: Case, runs: Iterable[int], severity_of: Callable[[int], Severity] | None = None
+) -> list[tuple[Severity, list[int]]]:
+    """Runs whose treatment decides, then the others; only those of the two that are there."""
+    severity_of = severity_of or (lambda run: case.severity(case.treatments_of([run])[0]))
+    listed = list(runs)
+    split = [(s, [r for r in listed if severity_of(r) is s]) for s in Severity]
+    return [(severity, part) for severity, part in split if part]

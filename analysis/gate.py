@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from analysis import comparability, decide, exports, load, objective_table, objectives, rules
@@ -26,36 +27,48 @@ class Gate:
     """How the two folders differ beyond what makes a comparison impossible."""
 
     @property
+    def weighty(self) -> list[Finding]:
+        """The doubts that leave nothing to judge; one about some metrics makes but the rules about these invalid."""
+        return [finding for finding in self.doubts if finding.metrics is None or not self.judgements]
+
+    @property
     def outcome(self) -> Outcome:
         """Invalid before fail, that before inconclusive, that before pass."""
         sides = [self.analysis, *([self.baseline] if self.baseline else [])]
-        if self.doubts or not all(objectives.all_complete(side) for side in sides):
+        if self.weighty or not all(objectives.all_complete(side) for side in sides):
             return Outcome.INVALID
         return objectives.worst(self.judgements)
 
 
-def judge(folder: Path, baseline: Path | None, texts: Sequence[str]) -> Gate:
-    """Judge a folder's own objectives and the rules in `texts`.
+def _unheard(done: int, of: int) -> None:
+    pass
+
+
+def judge(folder: Path, baseline: Path | None, texts: Sequence[str], runs_read: load.Progress = _unheard) -> Gate:
+    """Judge a folder's own objectives and the rules in `texts`; `runs_read` is told of each run that is read.
 
     Raises RecordError for a folder that is no result, RuleError for a text that is no rule.
     """
     for text in texts:
         rules.parse(text)  # before anything is read, which takes longer
-    analysis = _analyse(folder, texts)
-    other = None if baseline is None else _analyse(baseline, texts)
+    analysis = _analyse(folder, texts, runs_read)
+    other = None if baseline is None else _analyse(baseline, texts, runs_read)
     apart = [] if other is None else _differences(analysis, other)
     return Gate(
         analysis,
         other,
         objectives.judge(analysis, other),
         [*analysis.severe, *(other.severe if other else []), *_impossible(apart)],
-        [f"the two folders differ in {difference}" for difference, forbids in apart if not forbids],
+        [
+            *_of_imported(side for side in (analysis, other) if side is not None),
+            *(f"the two folders differ in {difference}" for difference, forbids in apart if not forbids),
+        ],
     )
 
 
 def junit_xml(gate: Gate) -> str:
     """The outcome as JUnit XML."""
-    return exports.junit_xml([exports.suite(gate.analysis, gate.judgements, gate.doubts)])
+    return exports.junit_xml([exports.suite(gate.analysis, gate.judgements, gate.weighty)])
 
 
 def lines(gate: Gate) -> Iterator[str]:
@@ -78,15 +91,24 @@ def _counts(judgements: Sequence[Judgement]) -> str:
     return f"; of {len(held)} objective{'s' * (len(held) > 1)} {', '.join(words)}"
 
 
-def _analyse(folder: Path, texts: Sequence[str]) -> Analysis:
+def _analyse(folder: Path, texts: Sequence[str], runs_read: load.Progress) -> Analysis:
     """With the rules as further objectives, because a finding weighs as much as what is decided with it."""
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such folder. The gate judges result folders of `python -m harness run`.")
-    experiment = load.load_experiment(folder)
+    experiment = load.load_experiment(folder, runs_read, os.cpu_count() or 1)
     named = list(dict.fromkeys([*experiment.record.objectives, *(rules.parse(text).text for text in texts)]))
     return decide.analyse(
         dataclasses.replace(experiment, record=dataclasses.replace(experiment.record, objectives=named))
     )
+
+
+def _of_imported(sides: Iterable[Analysis]) -> list[str]:
+    if not any(side.experiment.imported for side in sides):
+        return []
+    return [
+        "imported runs are judged by the numbers that their tool reported: of the whole run, warm-up included; Locust "
+        "rounds its percentiles"
+    ]
 
 
 # --- two folders ---------------------------------------------------------------------------------------------------
@@ -117,7 +139,9 @@ def _facts(analysis: Analysis) -> dict[str, object]:
         for path, value in comparability.flatten(record.environment, "environment").items()
         if not comparability.passes_by_itself(path)
     }
-    return environment | analysis.experiment.record.held_constant
+    record = analysis.experiment.record
+    timing = {f"timing.{name}": value for name, value in record.timing.items()}
+    return environment | record.held_constant | timing | {"replicates": record.replicates}
 
 
 def _forbids(path: str) -> bool:

@@ -17,10 +17,25 @@ from analysis.record import LARGEST_NUMBER, Window
 
 _TOTALS = ("offered", "started", "late", "late_all_busy", "dropped")
 _LIMITS = (("open_files", "open_files_limit"), ("ports_in_use", "ports_limit"))
-_NUMBERS = ("run_queue_delay_us", "tcp_retransmits", "listen_overflows", *_TOTALS, *itertools.chain(*_LIMITS))
+_ENDS = ("unstarted", "unanswered")
+_NUMBERS = ("run_queue_delay_us", "tcp_retransmits", "listen_overflows", *_TOTALS, *_ENDS, *itertools.chain(*_LIMITS))
 
 LEAST_LAGS = 100
 """Below this many samples a 99th percentile is the largest of them: one hiccup, no lag."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Arrivals:
+    """The open model's arrivals of all processes, from the start of the test up to the edges of steady state."""
+
+    edges: NDArray[np.int64]
+    """Unix seconds: steady state's start, each second after it, its end."""
+    arrived: NDArray[np.float64]
+    """Up to each edge: intended to start before it, less those that were dropped before it."""
+    started: NDArray[np.float64]
+    """Up to each edge."""
+    ended: float | None
+    """In the whole test, by an answer or a failure; None where the records do not say how many were given up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +57,8 @@ class Health:
     """The nearest that a process came to a limit: open files, or ports towards the target."""
     retransmits: int | None
     listen_overflows: int | None
+    arrivals: Arrivals | None = None
+    """None in the closed model, and where nobody counted them."""
 
     @property
     def late_by_itself(self) -> int:
@@ -90,7 +107,30 @@ def read_health(files: Iterable[Path], window: Window) -> Health | None:
         limit_share=_highest(shares),
         retransmits=_growth(grown, "tcp_retransmits"),
         listen_overflows=_growth(grown, "listen_overflows"),
+        arrivals=_arrivals(processes, window),
     )
+
+
+def _arrivals(processes: list[_Process], window: Window) -> Arrivals | None:
+    second = np.concatenate([process.second for process in processes])
+    of = {name: np.concatenate([process.numbers[name] for process in processes]) for name in (*_TOTALS, *_ENDS)}
+    if np.isnan(of["offered"]).all():
+        return None
+    left = np.nansum(of["dropped"]) + np.nansum(of["unstarted"]) + np.nansum(of["unanswered"])
+    edges = np.arange(window.start_unix_s, window.end_unix_s + 1)
+    return Arrivals(
+        edges,
+        up_to(second, of["offered"], edges) - up_to(second, of["dropped"], edges),
+        up_to(second, of["started"], edges),
+        None if np.isnan(of["unanswered"]).all() else float(np.nansum(of["offered"]) - left),
+    )
+
+
+def up_to(second: NDArray[np.int64], values: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sum of the values of all seconds before each edge; `second` in any order, NaN counts as nothing."""
+    order = np.argsort(second, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(np.nan_to_num(values[order].astype(float)))])
+    return np.asarray(sums[np.searchsorted(second[order], edges, side="left")])
 
 
 def _process(file: Path) -> _Process:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
+from analysis import backlog, metrics
+from analysis.backlog import Backlog, Clock
 from analysis.findings import Case, Finding, Severity, of_runs
 from analysis.generator import Health
 from analysis.load import STEADY_STATE
@@ -15,6 +18,7 @@ MOST_LAG_SHARE = 0.05
 LEAST_ACHIEVED = 0.98
 MOST_LATE = 0.01
 MOST_OF_A_LIMIT = 0.9
+TIMES = frozenset({"response_time", "service_time"})
 TAIL_METRICS = frozenset({"p95", "p99", "max", "service_p95", "service_p99", "service_max"})
 """Primary metrics that a lag of one request in a hundred is about."""
 
@@ -132,6 +136,50 @@ def rate_missed(case: Case) -> Iterator[Finding]:
         f"arrivals started below {LEAST_ACHIEVED:.0%} of those offered",
         "Lower the arrival rate, or raise load.max_in_flight.",
         case.severity,
+    )
+
+
+def backlog_grows(case: Case) -> Iterator[Finding]:
+    """More arrived than was answered, and not by chance: response times have no steady state."""
+    growing = {run: b for run, b in backlog.backlogs(case.experiment).items() if b.censored}
+
+    def severity(run: int) -> Severity:
+        decides = any(case.rests_on(clock) for clock in growing[run].censored)
+        return case.severity(case.treatments_of([run])[0]) if decides else Severity.NOTE
+
+    found = of_runs(
+        case,
+        "backlog_grows",
+        {run: _growth(case, run, queues) for run, queues in growing.items()},
+        severity,
+        "The server was not keeping up in {n}: more arrived than it answered, so that response times have no steady "
+        "state and depend on how long one measures. They are not shown.",
+        "growth of the backlog at most max(5 %, 2.58 / √n) of the n arrivals offered in steady state",
+        "Offer less than the server answers (load.arrival_rate_rps below the throughput shown, which is its capacity), "
+        "or ask for throughput.",
+    )
+    yield from (dataclasses.replace(finding, metrics=TIMES) for finding in found)
+
+
+def _growth(case: Case, run: int, queues: Backlog) -> str:
+    clock: Clock = "response" if "response" in queues.censored else "service"
+    first, last = (queues.queue(clock)[place] for place in (0, -1))
+    seen = case.seen(run)
+    times = seen.response_times if clock == "response" else seen.service_times
+    name = case.primary.name.removeprefix(metrics.SERVICE)
+    metric = metrics.BY_NAME[name if name in ("p50", "p90", "p95", "p99") else "p90"]
+    value_us = times.percentile_us(float(metric.name[1:]) / 100)
+    bound = (
+        ""
+        if value_us is None
+        else (
+            f"; {metric.name} of the {clock} times of those answered in time, "
+            f"{metrics.format_value(metric, value_us / 1000)} ms, is a lower bound"
+        )
+    )
+    return (
+        f"backlog grew from {first:,.0f} to {last:,.0f} requests in {seen.window_s:,.0f} s ({queues.offered:,} "
+        f"arrivals){bound}"
     )
 
 

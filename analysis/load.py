@@ -32,6 +32,7 @@ import pandas as pd
 
 from analysis import measurements, pairing
 from analysis.csv_tables import Oddity, concat, empty_frame
+from analysis.fingerprints import Fingerprint
 from analysis.generator import Health
 from analysis.machine import read_machine
 from analysis.measurements import (
@@ -128,6 +129,8 @@ class Experiment:
     repeated: tuple[Repeated, ...] = ()
     exceptions: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(EXCEPTION_COLUMNS))
     machine: pd.DataFrame = dataclasses.field(default_factory=lambda: read_machine((), 0))
+    fingerprints: dict[int, tuple[Fingerprint, ...]] = dataclasses.field(default_factory=dict)
+    """By run, what would tell a copy of it."""
     failed: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(FAILED_COLUMNS))
     history: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(HISTORY_COLUMNS))
 
@@ -193,6 +196,7 @@ def load_experiment(folder: Path, report_progress: Progress = lambda done, of: N
         repeated=tuple(repeated),
         exceptions=joined("exceptions"),
         machine=joined("machine"),
+        fingerprints={m.run: m.fingerprints for m in measured},
     )
 
 

@@ -16,7 +16,7 @@ import contextlib
 import csv
 import dataclasses
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis import response_rows
 from analysis.csv_tables import Oddity, concat, empty_frame, parsed, read_table
+from analysis.fingerprints import Fingerprint, fingerprint
 from analysis.generator import Health, read_health
 from analysis.machine import MACHINE_FRAME, read_machine
 from analysis.record import (
@@ -38,6 +40,8 @@ from analysis.record import (
 )
 
 OUTSIDE = "outside"
+RESPONSE_TIMES = ("response_times", "response_times/*.csv")
+"""Role and pattern of the histograms."""
 
 HISTOGRAM_COLUMNS = ("run", "phase", "endpoint", "outcome", "clock", "bucket_us", "count")
 TIMELINE_COLUMNS = ("run", "second", "offset_s", "phase", "endpoint", "outcome", "count", "response_us")
@@ -65,23 +69,29 @@ class Measurements:
     """How the load generator fared; None where nobody could tell."""
     totals: tuple[int, int, float | None]
     """TOTALS_COLUMNS: responses of the whole run, by the histograms and by Locust's own CSV."""
+    fingerprints: tuple[Fingerprint, ...]
+    """What tells copies: of steady state, and of each file of response times."""
     oddities: tuple[Oddity, ...]
 
 
 def read(path: Path, run: RunRecord) -> Measurements:
     """Read the files of one run's folder; what is damaged in them is left out and becomes an Oddity."""
-    oddities: list[Oddity] = []
-    rows = read_seconds(path, run, oddities)
+    oddities = list(_unlisted(path, run))
+    parts = _histograms(path, run, oddities)
+    rows = concat([part for _, part in parts], RESPONSE_TIME_COLUMNS)
     rows["phase"] = _phases(rows["second"], run)
     rows.insert(0, "run", run.number)
     usage = _read_role(path, run, ("usage", "usage.csv"), USAGE_COLUMNS, oddities)
     usage.insert(0, "run", run.number)
     timeline = _timeline(rows, run)
+    histograms = _added(rows, HISTOGRAM_COLUMNS, ["count"])
+    varied = _varied(histograms)
+    prints = [fingerprint(name, part, _first(part), varied) for name, part in parts]
     locust = role_files(path, run, "locust", "locust/*.csv")
     return Measurements(
         run=run.number,
         tables={
-            "response_times": _added(rows, HISTOGRAM_COLUMNS, ["count"]),
+            "response_times": histograms,
             "timeline": timeline,
             "usage": usage,
             "exceptions": _exceptions(locust, run.number),
@@ -89,13 +99,27 @@ def read(path: Path, run: RunRecord) -> Measurements:
         },
         health=read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.windows[STEADY_STATE]),
         totals=(run.number, int(timeline["count"].sum()), _locust_total(locust)),
+        fingerprints=(*prints, _steady_fingerprint(timeline, run, varied)),
         oddities=tuple(oddities),
     )
 
 
 def read_seconds(path: Path, run: RunRecord, oddities: list[Oddity]) -> pd.DataFrame:
     """Histograms of one run by the second, RESPONSE_TIME_COLUMNS, of all its processes."""
-    return _read_role(path, run, ("response_times", "response_times/*.csv"), RESPONSE_TIME_COLUMNS, oddities)
+    return concat([rows for _, rows in _histograms(path, run, oddities)], RESPONSE_TIME_COLUMNS)
+
+
+def _histograms(path: Path, run: RunRecord, oddities: list[Oddity]) -> list[tuple[str, pd.DataFrame]]:
+    """Each file's name and usable rows."""
+    parts = []
+    for file in role_files(path, run, *RESPONSE_TIMES):
+        said: list[Oddity] = []
+        rows = read_table(file, RESPONSE_TIME_COLUMNS, run.number, path, said)
+        name = str(file.relative_to(path)) if file.is_relative_to(path) else file.name
+        is_torn = any(not oddity.loses_data for oddity in said)
+        parts.append((file.name, response_rows.checked(rows, response_rows.sayer(run.number, name, said), is_torn)))
+        oddities += said
+    return parts
 
 
 def _read_role(
@@ -113,6 +137,36 @@ def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path
     return list({f.resolve(): f for f in inner}.values())
 
 
+def _unlisted(path: Path, run: RunRecord) -> Iterator[Oddity]:
+    """Histograms in the folder that run.json does not list."""
+    listed = {file.resolve() for file in role_files(path, run, *RESPONSE_TIMES)}
+    for file in sorted(path.glob(RESPONSE_TIMES[1])):
+        if file.resolve() not in listed:
+            yield Oddity(run.number, str(file.relative_to(path)), "not listed in run.json; left out", False)
+
+
+def _first(rows: pd.DataFrame) -> int:
+    return int(rows["second"].min()) if len(rows) else 0
+
+
+def _varied(histograms: pd.DataFrame) -> int:
+    counts = histograms.loc[(histograms["clock"] != "service") & (histograms["phase"] == STEADY_STATE), "count"]
+    return int(counts.sum() - counts.max()) if len(counts) else 0
+
+
+def _steady_fingerprint(timeline: pd.DataFrame, run: RunRecord, varied: int) -> Fingerprint:
+    window, seconds = run.windows.get(STEADY_STATE), timeline["second"].to_numpy()
+    first, end = np.searchsorted(seconds, [window.start_unix_s, window.end_unix_s]) if window else (0, 0)
+    steady = timeline.iloc[first:end]
+    columns = ["second", "endpoint", "outcome", "count", "response_us"]
+    return fingerprint(STEADY_STATE, steady[columns], _start(run), varied)
+
+
+def _start(run: RunRecord) -> int:
+    window = run.windows.get(STEADY_STATE)
+    return window.start_unix_s if window else 0
+
+
 def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
     # Each response is there once for each clock: as "both", or as "response" and as "service".
     is_service = rows["clock"] == "service"
@@ -120,8 +174,7 @@ def _timeline(rows: pd.DataFrame, run: RunRecord) -> pd.DataFrame:
     once = once.assign(response_us=once["bucket_us"].astype(float) * once["count"])
     columns = [name for name in TIMELINE_COLUMNS if name != "offset_s"]
     summed = _added(once, columns, ["count", "response_us"])
-    window = run.windows.get(STEADY_STATE)
-    summed.insert(2, "offset_s", summed["second"] - (window.start_unix_s if window else 0))
+    summed.insert(2, "offset_s", summed["second"] - _start(run))
     return summed
 
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import math
+
 from analysis import answer, compare, steady_state
 from analysis.decide import Analysis
 from analysis.steady_state import State
 
 
-def load_model_notes(analysis: Analysis) -> list[str]:
-    """For the first page: whether response time and service time are two things here."""
+def notes(analysis: Analysis) -> list[str]:
+    """For the first page: whether the two times differ here, and what was not looked at."""
+    return [*_load_model(analysis), *_not_assessed(analysis)]
+
+
+def _not_assessed(analysis: Analysis) -> list[str]:
+    if analysis.experiment.imported or not _is_unassessed(analysis):
+        return []
+    return [
+        "Whether the runs had reached a steady state was not assessed: it takes "
+        f"{steady_state.LEAST_SECONDS} s of an even load."
+    ]
+
+
+def _is_unassessed(analysis: Analysis) -> bool:
+    states = steady_state.states(analysis.experiment).values()
+    return bool(states) and {steady_state.state_of(series) for series in states} <= {State.NOT_ASSESSED}
+
+
+def _load_model(analysis: Analysis) -> list[str]:
     models = {str(run.load.get("model")) for run in analysis.experiment.records.values() if run.load.get("model")}
     if models == {"closed"}:
         return [
@@ -32,8 +52,9 @@ def table_note(analysis: Analysis) -> str:
             f"failures, too (before 0.12, of successes alone). {_several_runs(analysis)}"
         )
     return (
-        "Values: all complete replicates of a treatment together, their histograms added before percentiles are taken. "
-        f"Ratios: to the baseline, from one number a run, with the {answer.level_text(analysis.level)} interval in "
+        "Values: all complete replicates of a treatment merged, their histograms added before percentiles are taken. "
+        "Ratios: to the baseline, from one number a run, so that they need not be the quotient of the two values; with "
+        f"the {answer.level_text(analysis.level)} interval in "
         "brackets; [none] where the replicates are too few for one, – where a run does not carry the metric. "
         "Ratios without a verdict were looked at, not decided."
     )
@@ -91,15 +112,28 @@ def _steadiness(analysis: Analysis) -> str:
     )
 
 
+def _whole_range(analysis: Analysis) -> list[str]:
+    """Where the interval's ends are the extremes: so few runs leave nothing to cut off."""
+    sides = {(c.effect.treatment_runs, c.effect.baseline_runs) for c in analysis.deciding if c.effect.low is not None}
+    return [
+        f"With {one} against {other} runs the interval is the whole range of the ratios of any two runs: nothing "
+        f"can be cut off, and it holds {answer.level_text(1 - 2 / math.comb(one + other, one))} in truth."
+        for one, other in sorted(sides)
+        if compare.interval_rank(other, one, analysis.level) == 1
+    ]
+
+
 def _statistics(analysis: Analysis) -> list[str]:
     record, deciding = analysis.experiment.record, max(len(analysis.deciding), 1)
     margin = answer.margin_text(record.margin)
     subject = "one comparison carries" if deciding == 1 else f"{deciding} comparisons carry"
     return [
-        "The unit is the run: the ratio is Hodges and Lehmann's estimate on the logarithms of the runs, unpaired, and "
+        "The unit is the run: the ratio is the middle one of the ratios of each run of one side to each of the other "
+        "(Hodges and Lehmann's estimate, on logarithms), and so near the ratio of the medians, seldom equal to it; "
         "its interval inverts the exact Mann-Whitney test.",
         f"Level {answer.level_text(analysis.level)}: 1 − 0.05/m for m = {deciding}, because {subject} the verdict. "
         f"That takes {compare.smallest_replicates(deciding)} replicates a side at least.",
+        *_whole_range(analysis),
         f"Verdict, in this order: invalid (a severe finding), same (interval within {margin}), faster or slower "
         "(interval excludes 1), inconclusive. Replicates that would decide: at the noise and the difference seen, in "
         f"four of five repetitions, at most {compare.MOST_REPLICATES}.",

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import histograms, summaries
+from analysis import backlog, endpoints, histograms, summaries
 from analysis import usage as usage_of
+from analysis.backlog import Clock
 from analysis.histograms import Histogram
 from analysis.load import STEADY_STATE, Experiment, rows_of
 from analysis.usage import RoleUsage
 
-ALL_REQUESTS = "all requests"
-"""Stands in the endpoint column for all endpoints together."""
-
-Clock = Literal["response", "service"]
+ALL_REQUESTS = endpoints.ALL_REQUESTS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,11 +41,23 @@ class Observation:
     generator: RoleUsage | None
     server_responses: float
     """Responses in the part of the window that the server's usage samples cover."""
+    offered: int | None = None
+    """Arrivals of the open model; None in the closed model, of one endpoint, and where nobody counted them."""
+    times_apart: bool = False
+    """Service times were measured apart from response times, as in the open model."""
+    censored: frozenset[Clock] = frozenset()
+    """Clocks whose slowest are missing, as the backlog grew: their histograms hold lower bounds, and are no metric."""
 
     @property
     def responses(self) -> int:
         """Successes and failures."""
         return self.successes + self.failures
+
+    def times(self, clock: Clock) -> Histogram:
+        """What may be said of the times by one clock: nothing where they are censored."""
+        if clock in self.censored:
+            return histograms.EMPTY
+        return self.response_times if clock == "response" else self.service_times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +89,10 @@ class Metric:
         return f"{self.title}, {unit}" if unit else self.title
 
 
+def _offered(seen: Observation) -> float | None:
+    return seen.offered / seen.window_s if seen.offered is not None and seen.window_s > 0 else None
+
+
 def _throughput(seen: Observation) -> float | None:
     return seen.successes / seen.window_s if seen.window_s > 0 else None
 
@@ -106,7 +120,7 @@ def _time_metric(clock: Clock, statistic: str) -> Metric:
     needed = histograms.smallest_sample_for(fraction) if fraction else 1
 
     def value(seen: Observation) -> float | None:
-        histogram = seen.response_times if clock == "response" else seen.service_times
+        histogram = seen.times(clock)
         if histogram.total < needed:
             return None
         if fraction is not None:
@@ -123,6 +137,7 @@ SERVICE = "service_"
 STATISTICS = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 
 METRICS: tuple[Metric, ...] = (
+    Metric("offered", "offered", "arrivals/s", "higher", _offered, per_endpoint=False, chooses=False),
     Metric("throughput", "throughput", "responses/s", "higher", _throughput),
     *(_time_metric("response", statistic) for statistic in STATISTICS),
     *(_time_metric("service", statistic) for statistic in STATISTICS),
@@ -145,8 +160,12 @@ Observations = dict[tuple[int, str], Observation]
 
 
 def observe(experiment: Experiment) -> Observations:
-    """Observation of each complete run by (run, endpoint), endpoint ALL_REQUESTS included."""
+    """Observation of each complete run by (run, endpoint), endpoint ALL_REQUESTS included.
+
+    A treatment's runs have the same endpoints: one that was never answered in a run had 0 responses there.
+    """
     found: Observations = {}
+    backlogs = backlog.backlogs(experiment)
     complete = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
     columns = (complete[name] for name in ("run", "start_unix_s", "end_unix_s", "window_s"))
     for run, start, end, window_s in zip(*columns, strict=True):
@@ -155,16 +174,44 @@ def observe(experiment: Experiment) -> Observations:
         rows = rows_of(experiment.response_times, run)
         counts = _Counts.of(rows[rows["phase"] == STEADY_STATE])
         roles = _roles(rows_of(experiment.usage, run), int(start), int(end))
-        found[run, ALL_REQUESTS] = _observation(counts, float(window_s), roles)
+        queue = backlogs.get(run)
+        seen = dataclasses.replace(
+            _observation(counts, float(window_s), roles),
+            offered=queue.offered if queue else None,
+            times_apart=experiment.records[run].load.get("model") == "open" or bool(counts.is_service.any()),
+            censored=queue.censored if queue else frozenset(),
+        )
+        found[run, ALL_REQUESTS] = seen
         for endpoint in np.unique(counts.endpoint):
+            part = _observation(counts.at(counts.endpoint == endpoint), float(window_s), {})
             name = str(counts.endpoints[endpoint])
-            found[run, name] = _observation(counts.at(counts.endpoint == endpoint), float(window_s), {})
-    return found
+            found[run, name] = dataclasses.replace(part, times_apart=seen.times_apart, censored=seen.censored)
+    return _with_unanswered(found, experiment.treatment_of)
+
+
+def _with_unanswered(observations: Observations, treatment_of: Mapping[int, str]) -> Observations:
+    """With an observation of 0 responses for each endpoint that another run of the treatment has."""
+    known: dict[str, dict[str, None]] = {}
+    for run, endpoint in observations:
+        known.setdefault(treatment_of[run], {})[endpoint] = None
+    whole: Observations = {}
+    for (run, name), seen in observations.items():
+        if name == ALL_REQUESTS:
+            nothing = dataclasses.replace(
+                merge([]), window_s=seen.window_s, times_apart=seen.times_apart, censored=seen.censored
+            )
+            for endpoint in known[treatment_of[run]]:
+                whole[run, endpoint] = observations.get((run, endpoint), nothing)
+    return whole
 
 
 def merge(parts: Iterable[Observation]) -> Observation:
-    """Several windows as one: counts, seconds and CPU added, histograms added, peaks the highest."""
+    """Several windows as one: counts, seconds and CPU added, histograms added, peaks the highest.
+
+    A histogram to which one of the windows gave lower bounds holds lower bounds.
+    """
     seen = list(parts)
+    offered = [o.offered for o in seen if o.offered is not None]
     return Observation(
         window_s=sum(o.window_s for o in seen),
         successes=sum(o.successes for o in seen),
@@ -174,6 +221,9 @@ def merge(parts: Iterable[Observation]) -> Observation:
         server=usage_of.merge([o.server for o in seen if o.server]),
         generator=usage_of.merge([o.generator for o in seen if o.generator]),
         server_responses=sum(o.server_responses for o in seen if o.server),
+        offered=sum(offered) if offered and len(offered) == len(seen) else None,
+        times_apart=any(o.times_apart for o in seen),
+        censored=frozenset[Clock]().union(*(o.censored for o in seen)),
     )
 
 
@@ -194,11 +244,9 @@ def by_run(experiment: Experiment, observations: Observations) -> pd.DataFrame:
         for metric in _applicable(seen, endpoint)
     ]
     columns = ["run", "endpoint", "metric", "value", "samples"]
-    rows = (
-        pd.concat([pd.DataFrame(measured, columns=columns), experiment.reported])
-        if len(experiment.reported)
-        else pd.DataFrame(measured, columns=columns)
-    )
+    reported = summaries.with_unanswered(experiment.reported, experiment.treatment_of)
+    rows = pd.DataFrame(measured, columns=columns)
+    rows = pd.concat([rows, reported]) if len(reported) else rows
     rows.insert(1, "treatment", rows["run"].map(experiment.treatment_of))
     rows.insert(4, "unit", rows["metric"].map({metric.name: metric.unit for metric in METRICS}))
     return rows.astype({"value": "float64"}).reset_index(drop=True)
@@ -210,6 +258,7 @@ def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataF
     parts: dict[str, dict[str, list[Observation]]] = {treatment: {} for treatment in experiment.treatments}
     for (run, endpoint), observation in observations.items():
         parts[experiment.treatment_of[run]].setdefault(endpoint, []).append(observation)
+    reported = summaries.with_unanswered(experiment.reported, experiment.treatment_of)
     for treatment, by_endpoint in parts.items():
         for endpoint in sorted(by_endpoint, key=lambda name: (name != ALL_REQUESTS, name)):
             seen = merge(by_endpoint[endpoint])
@@ -219,7 +268,7 @@ def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataF
                 for m in _applicable(seen, endpoint)
             ]  # fmt: skip
         runs = set(experiment.complete_runs(treatment))
-        rows += _reported_rows(experiment.reported, treatment, runs)
+        rows += _reported_rows(reported, treatment, runs)
     frame = pd.DataFrame(rows, columns=["treatment", "endpoint", "metric", "value", "samples"])
     return frame.astype({"value": "float64"})
 
@@ -242,7 +291,8 @@ def _applicable(seen: Observation, endpoint: str) -> list[Metric]:
         metric
         for metric in METRICS
         if (metric.per_endpoint or endpoint == ALL_REQUESTS)
-        and not (metric.name.startswith(SERVICE) and not seen.service_times.total)
+        and not (metric.name.startswith(SERVICE) and not seen.times_apart)
+        and not (metric.name == "offered" and not seen.times_apart)
     ]
 
 
@@ -252,7 +302,8 @@ def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> li
 
 
 def _roles(samples: pd.DataFrame, start: int, end: int) -> dict[str, RoleUsage]:
-    found = {str(role): usage_of.role_usage(rows, start, end) for role, rows in samples.groupby("role")}
+    roles = samples["role"]
+    found = {str(r): usage_of.role_usage(samples[(roles == r).to_numpy()], start, end) for r in roles.unique()}
     return {role: used for role, used in found.items() if used is not None}
 
 

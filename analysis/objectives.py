@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from analysis import compare, histograms, intervals, pairing, rules
+from analysis.backlog import Clock
 from analysis.decide import Analysis
 from analysis.findings import forbids
 from analysis.histograms import Histogram
@@ -88,9 +89,9 @@ def _judge_rule(rule: Rule, analysis: Analysis, baseline: Analysis | None) -> It
         raise RecordError(f"{analysis.experiment.folder}: {rule.text}: {_NO_SIDES[baseline is not None]}")
     level = compare.level_for(len(sides))
     for treatment, other in sides:
-        values = run_values(analysis, rule.measure, treatment)
+        values = _Values.of(analysis, rule.measure, treatment)
         if other is not None:
-            others = run_values(baseline or analysis, rule.measure, other)
+            others = _Values.of(baseline or analysis, rule.measure, other)
             judged = _judge_change(rule, treatment, values, others, level)
         else:
             judged = _judge_value(rule, treatment, values, level)
@@ -119,24 +120,71 @@ def _sides(analysis: Analysis, baseline: Analysis | None) -> Iterator[tuple[Trea
 def run_values(analysis: Analysis, measure: Measure, treatment: Treatment) -> list[float]:
     """The measure's value of each complete run of a treatment, NaN where a run does not carry it."""
     runs = analysis.experiment.complete_runs(pairing.key(treatment))
+    if analysis.experiment.imported:
+        return [_reported(analysis, measure, run) for run in runs]
     seen = [analysis.observations.get((run, ALL_REQUESTS)) for run in runs]
     return [math.nan if o is None or (value := measured(measure, o)) is None else value for o in seen]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Values:
+    """A treatment's values of one measure."""
+
+    of_runs: Sequence[float]
+    """As run_values."""
+    bounds: Sequence[bool]
+    """By run, whether its slowest are missing: a count is a lower bound, and other times are not carried."""
+    imported: bool
+
+    @classmethod
+    def of(cls, analysis: Analysis, measure: Measure, treatment: Treatment) -> _Values:
+        runs = analysis.experiment.complete_runs(pairing.key(treatment))
+        seen = [analysis.observations.get((run, ALL_REQUESTS)) for run in runs]
+        bounds = [measure.time is not None and o is not None and _clock(measure, o) in o.censored for o in seen]
+        return cls(run_values(analysis, measure, treatment), bounds, analysis.experiment.imported)
+
+
+def _clock(measure: Measure, seen: Observation) -> Clock:
+    return "service" if measure.time == "service_time" and seen.service_times.total else "response"
+
+
+def _reported(analysis: Analysis, measure: Measure, run: int) -> float:
+    """The tool's own number of an imported run, in the measure's unit; NaN where it recorded none."""
+    name = {"failure_ratio": "success_ratio", "percentile": f"p{100 * (measure.fraction or 0):g}"}.get(
+        measure.name, measure.name
+    )
+    if measure.time == "service_time" or measure.name == "count" or name not in BY_NAME:
+        return math.nan  # "count" is a metric, too: of all responses
+    rows = analysis.by_run
+    found = rows.loc[(rows["run"] == run) & (rows["endpoint"] == ALL_REQUESTS) & (rows["metric"] == name), "value"]
+    value = float(next(iter(found), math.nan))
+    if measure.name == "failure_ratio":
+        return 1 - value
+    return value * 1000 if measure.unit == "us" else value
+
+
 def measured(measure: Measure, seen: Observation) -> float | None:
-    """The value of one run, in the measure's unit; None where it does not carry it."""
+    """The value of one run, in the measure's unit; None where it does not carry it.
+
+    A count of times whose slowest are missing is a lower bound.
+    """
     if measure.time is not None:
-        apart = measure.time == "service_time" and seen.service_times.total
-        return _of_times(measure, seen.service_times if apart else seen.response_times, seen)
+        clock = _clock(measure, seen)
+        if measure.above_us is not None:
+            counted = seen.response_times if clock == "response" else seen.service_times
+            return (
+                float(counted.counts[counted.buckets_us > np.float64(measure.above_us)].sum())
+                if seen.responses
+                else None
+            )
+        return _of_times(measure, seen.times(clock))
     if measure.name == "failure_ratio":
         return seen.failures / seen.responses if seen.responses else None
     value = BY_NAME[measure.name].value(seen)
     return value * 1000 if value is not None and measure.unit == "us" else value
 
 
-def _of_times(measure: Measure, times: Histogram, seen: Observation) -> float | None:
-    if measure.above_us is not None:
-        return float(times.counts[times.buckets_us > np.float64(measure.above_us)].sum()) if seen.responses else None
+def _of_times(measure: Measure, times: Histogram) -> float | None:
     if measure.fraction is not None:
         enough = times.total >= histograms.smallest_sample_for(measure.fraction)
         return times.percentile_us(measure.fraction) if enough else None
@@ -146,14 +194,12 @@ def _of_times(measure: Measure, times: Histogram, seen: Observation) -> float | 
 # --- the judgement -------------------------------------------------------------------------------------------------
 
 
-def _judge_value(rule: Rule, treatment: Treatment, values: Sequence[float], level: float) -> Judgement:
+def _judge_value(rule: Rule, treatment: Treatment, seen: _Values, level: float) -> Judgement:
+    values = seen.of_runs
     if not values or any(math.isnan(value) for value in values):
-        return _undecided(rule, treatment, values, level, _missing(rule, values))
+        return _undecided(rule, treatment, values, level, _missing(rule, seen))
     if rule.measure.name == "count":
-        # The run that is nearest to breaking the rule.
-        value = max(values) if rule.sign.startswith("<") else min(values)
-        outcome = Outcome.PASS if all(map(rule.holds, values)) else Outcome.FAIL
-        return Judgement(rule, treatment, value, min(values), max(values), None, len(values), outcome, "")
+        return _judge_count(rule, treatment, seen)
     median, ends = statistics.median(values), intervals.median_interval(values, level)
     if ends is None:
         needed = intervals.fewest_runs_for_median(level)
@@ -162,12 +208,29 @@ def _judge_value(rule: Rule, treatment: Treatment, values: Sequence[float], leve
     return Judgement(rule, treatment, median, *ends, level, len(values), *_within(rule, *ends))
 
 
-def _judge_change(
-    rule: Rule, treatment: Treatment, values: Sequence[float], others: Sequence[float], level: float
-) -> Judgement:
-    for side in (values, others):
-        if not side or any(math.isnan(value) for value in side):
-            of = "" if side is values else "the baseline: "
+def _judge_count(rule: Rule, treatment: Treatment, seen: _Values) -> Judgement:
+    """What a lower bound says for sure: that there are too many, or enough; never that there are few."""
+    values, at_most = seen.of_runs, rule.sign.startswith("<")
+    held = [rule.holds(value) for value in values]
+    known = [not bound or holds is not at_most for holds, bound in zip(held, seen.bounds, strict=True)]
+    # The run that is nearest to breaking the rule.
+    value = max(values) if at_most else min(values)
+    outcome, reason = Outcome.PASS, ""
+    if not all(holds for holds, is_known in zip(held, known, strict=True) if is_known):
+        outcome = Outcome.FAIL
+    elif not all(known):
+        outcome, reason = (
+            Outcome.INCONCLUSIVE,
+            f"the backlog grew in {known.count(False)} of {len(known)} runs: at least that",
+        )
+    return Judgement(rule, treatment, value, min(values), max(values), None, len(values), outcome, reason)
+
+
+def _judge_change(rule: Rule, treatment: Treatment, seen: _Values, baseline: _Values, level: float) -> Judgement:
+    values, others = seen.of_runs, baseline.of_runs
+    for side in (seen, baseline):
+        if not side.of_runs or any(math.isnan(value) for value in side.of_runs):
+            of = "" if side is seen else "the baseline: "
             return _undecided(rule, treatment, values, level, of + _missing(rule, side))
     effect = compare.effect(others, values, level)
     if effect.ratio is None:
@@ -191,10 +254,15 @@ def _undecided(rule: Rule, treatment: Treatment, values: Sequence[float], level:
     return Judgement(rule, treatment, None, None, None, level, len(values), Outcome.INCONCLUSIVE, reason)
 
 
-def _missing(rule: Rule, values: Sequence[float]) -> str:
+def _missing(rule: Rule, seen: _Values) -> str:
+    values = seen.of_runs
     if not values:
         return "no complete run"
+    if any(seen.bounds):
+        return f"the backlog grew in {sum(seen.bounds)} of {len(values)} runs, which have no such time"
     lacking = sum(math.isnan(value) for value in values)
+    if seen.imported:
+        return f"{lacking} of {len(values)} imported runs lack it: the tool that measured them recorded none"
     few = ""
     if rule.measure.fraction is not None:
         few = f": it takes {histograms.smallest_sample_for(rule.measure.fraction)} successful responses a run"
@@ -203,8 +271,10 @@ def _missing(rule: Rule, values: Sequence[float]) -> str:
 
 def _veto(judged: Judgement, analysis: Analysis, baseline: Analysis | None) -> Judgement:
     """Invalid, where a severe finding touches what the judgement rests on."""
+    measure = judged.rule.measure
+    subject = measure.time or ("success_ratio" if measure.name == "failure_ratio" else measure.name)
     for side, treatment in ((analysis, judged.treatment), (baseline or analysis, judged.baseline)):
-        found = [] if treatment is None else [f for f in side.findings if forbids(f, [pairing.key(treatment)])]
+        found = [] if treatment is None else [f for f in side.findings if forbids(f, [pairing.key(treatment)], subject)]
         if found:
             return dataclasses.replace(judged, outcome=Outcome.INVALID, reason=f"severe finding: {found[0].name}")
     return judged

@@ -54,12 +54,18 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
 def label(treatment: Treatment, names: Mapping[str, str], paths: Sequence[str] | None = None) -> str:
     """A treatment in words, "processes = 2, users = 16", restricted to `paths` where given; "all" without factors."""
     chosen = treatment if paths is None else {path: treatment[path] for path in paths if path in treatment}
-    return ", ".join(f"{names.get(path, path)} = {level_text(level)}" for path, level in chosen.items()) or "all"
+    return ", ".join(f"{names.get(path, path)} = {_shown(level)}" for path, level in chosen.items()) or "all"
 
 
 def level_text(level: Level) -> str:
     """A level as its YAML would write it: true, null, 16, fernet."""
     return level if isinstance(level, str) else json.dumps(level)
+
+
+def _shown(level: Level) -> str:
+    """In quotes where blanks at its ends would not be seen: "x " is another level than "x"."""
+    is_plain = not isinstance(level, str) or level == level.strip() != ""
+    return level_text(level) if is_plain else json.dumps(level, ensure_ascii=False)
 
 
 def has_levels(treatment: Treatment, at: Mapping[str, Level]) -> bool:

@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from analysis import cell_graphs, histograms, intervals, pairing
+from analysis import cell_graphs, histograms, intervals, metrics, pairing
 from analysis.decide import Analysis
 from analysis.figure_parts import (
     CSV_FORMAT,
@@ -119,10 +119,10 @@ def _against_caption(analysis: Analysis, joined: bool, left_out: int) -> str:
 def _drawn_metrics(analysis: Analysis) -> list[Metric]:
     """The primary metric, throughput, and the highest of three percentiles that every run carries."""
     rows = analysis.by_run[analysis.by_run["endpoint"] == ALL_REQUESTS]
+    present = set(_carried(rows)["metric"])
     whole = rows.groupby("metric")["value"].agg(lambda values: bool(values.notna().all()))
     tail = next((name for name in ("p95", "p90", "p50") if whole.get(name, False)), "p95")
     named = dict.fromkeys([analysis.primary.name, "throughput", tail])
-    present = set(rows.dropna(subset=["value"])["metric"])
     return [BY_NAME[name] for name in named if name in present]
 
 
@@ -130,8 +130,8 @@ def _runs(
     analysis: Analysis, chosen: Sequence[Metric], axis: str, side_paths: Sequence[str], row_paths: Sequence[str]
 ) -> pd.DataFrame:
     """run, level, series, row, metric, head, value: one row a run and metric, in the order of the treatments."""
-    rows = analysis.by_run[analysis.by_run["endpoint"] == ALL_REQUESTS]
-    rows = rows[rows["metric"].isin([metric.name for metric in chosen])].dropna(subset=["value"])
+    rows = _carried(analysis.by_run[analysis.by_run["endpoint"] == ALL_REQUESTS])
+    rows = rows[rows["metric"].isin([metric.name for metric in chosen])]
     by_key = analysis.experiment.treatments
     treatments = [by_key[key] for key in rows["treatment"]]
     place = {key: n for n, key in enumerate(by_key)}
@@ -143,6 +143,12 @@ def _runs(
         head=[_head(BY_NAME[name]) for name in rows["metric"]],
     )
     return labelled.sort_values("treatment", key=lambda keys: keys.map(place), kind="stable")
+
+
+def _carried(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of by_run's rows those of treatments whose runs all carry the metric: the others alone would favour one kind."""
+    lacking = rows["value"].isna().groupby([rows["treatment"], rows["metric"]]).transform("any")
+    return rows[~lacking.astype(bool)]
 
 
 def _head(metric: Metric) -> str:
@@ -296,9 +302,12 @@ def _tail_points(analysis: Analysis) -> pd.DataFrame:
         seen = [
             analysis.observations[run, ALL_REQUESTS] for run in runs if (run, ALL_REQUESTS) in analysis.observations
         ]
-        both = [("", [o.response_times for o in seen])]
+        # Where one run's slowest are missing, the treatment's tail is unknown.
+        censored = metrics.merge(seen).censored
+        both = [("", [] if "response" in censored else [o.response_times for o in seen])]
         if any(o.service_times.total for o in seen):
-            both = [("response time", both[0][1]), ("service time", [o.service_times for o in seen])]
+            service = [] if "service" in censored else [o.service_times for o in seen]
+            both = [("response time", both[0][1]), ("service time", service)]
         for clock, parts in both:
             panel = " · ".join(part for part in (sides[key][0], clock) if part)
             about = {"panel": panel, "series": sides[key][1], "treatment": analysis.label(key)}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import altair as alt
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis import heatmap as heat
 from analysis import usage as usage_of
@@ -38,7 +39,7 @@ from analysis.record import Window
 OVER_TIME = ("throughput", "server_cpu", "server_rss_bytes")
 OVER_TIME_TITLES = {
     "throughput": "responses/s",
-    "server_cpu": "server CPU, %",
+    "server_cpu": "server CPU, cores",
     "server_rss_bytes": "server memory, bytes",
 }
 
@@ -78,17 +79,17 @@ def _timeline_caption(one_by_one: bool, width_s: int, left_out: int) -> str:
     more = f" {left_out} further treatments are in timeline.csv." if left_out else ""
     return (
         f"{what}; second 0 is the start of steady state. The warm-up is shaded: it is drawn, but in no number of this "
-        "report. Server CPU and memory are the sums of its processes; 100 % of CPU = one core, and memory that "
-        f"processes share counts once for each.{together}{more}"
+        "report. Server CPU and memory are the sums of its processes; memory that processes share counts once for "
+        f"each.{together}{more}"
     )
 
 
 def by_second(analysis: Analysis, treatments: Iterable[str] | None = None) -> pd.DataFrame:
     """Each second of warm-up and steady state of each complete run, of all treatments or of these (by key).
 
-    Columns: run, treatment, offset_s, phase, throughput (successful responses), failures, server_cpu (percent of a
-    core), server_rss_bytes (at the second's end). A second without a response counts zero; usage is missing where no
-    sample reaches.
+    Columns: run, treatment, offset_s, phase, throughput (successful responses), failures, server_cpu (cores, as
+    in metrics.csv), server_rss_bytes (at the second's end). A second without a response counts zero; usage is missing
+    where no sample reaches.
     """
     rows = _all_seconds(analysis)
     return rows if treatments is None else rows[rows["treatment"].isin(list(treatments))]
@@ -115,15 +116,22 @@ def _seconds_of(windows: Mapping[str, Window], rows: pd.DataFrame, samples: pd.D
     """by_second of one run, of its rows of the timeline and its server's samples."""
     steady = windows[STEADY_STATE]
     start = min(steady.start_unix_s, windows[WARM_UP].start_unix_s if WARM_UP in windows else steady.start_unix_s)
-    seconds = pd.RangeIndex(start, steady.end_unix_s)
-    success = rows["outcome"] == "success"
+    length_s = steady.end_unix_s - start
+    second, count = rows["second"].to_numpy() - start, rows["count"].to_numpy()
+    drawn = (second >= 0) & (second < length_s)
+    success = (rows["outcome"] == "success").to_numpy()
+    offset_s = np.arange(start, steady.end_unix_s) - steady.start_unix_s
+
+    def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(second[chosen], count[chosen], length_s).astype(np.int64)
+
     return pd.DataFrame(
         {
-            "offset_s": seconds - steady.start_unix_s,
-            "phase": [STEADY_STATE if second >= steady.start_unix_s else WARM_UP for second in seconds],
-            "throughput": rows[success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
-            "failures": rows[~success].groupby("second")["count"].sum().reindex(seconds, fill_value=0).to_numpy(),
-            "server_cpu": 100 * usage_of.cpu_by_second(samples, start, steady.end_unix_s),
+            "offset_s": offset_s,
+            "phase": np.where(offset_s >= 0, STEADY_STATE, WARM_UP),
+            "throughput": counted(drawn & success),
+            "failures": counted(drawn & ~success),
+            "server_cpu": usage_of.cpu_by_second(samples, start, steady.end_unix_s),
             "server_rss_bytes": usage_of.rss_by_second(samples, start, steady.end_unix_s),
         }
     )

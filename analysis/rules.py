@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable
@@ -102,9 +103,19 @@ def parse(text: str) -> Rule:
         if inner and measure.name == "count":
             raise RuleError("a count has no change; name a time, a share or a rate")
         limit = _limit(match["limit"].strip(), "ratio" if inner else measure.unit, signed=bool(inner))
+        rule = Rule(flat, measure, bool(inner), match["sign"], limit)
+        _refuse_empty(rule)
     except RuleError as error:
         raise RuleError(f"{flat!r}: {error}") from None
-    return Rule(flat, measure, bool(inner), match["sign"], limit)
+    return rule
+
+
+def _refuse_empty(rule: Rule) -> None:
+    """A rule that holds at both ends of what there can be, or at neither, decides nothing."""
+    lowest = -1.0 if rule.is_change else 0.0
+    highest = 1.0 if rule.measure.unit == "ratio" and not rule.is_change else math.inf
+    if rule.holds(lowest) == rule.holds(highest):
+        raise RuleError(f"it can never {'fail' if rule.holds(lowest) else 'hold'}, whatever is measured")
 
 
 def _measure(text: str) -> Measure:
@@ -112,7 +123,7 @@ def _measure(text: str) -> Measure:
         return Measure(text, PLAIN[text])
     match = re.fullmatch(r"(\w[\w.]*)\s*\((.*)\)", text)
     if match is None:
-        if text in STATISTICS or re.fullmatch(r"p\d+(\.\d+)?", text):
+        if text in STATISTICS or re.fullmatch(r"p[0-9]+(\.[0-9]+)?", text):
             raise RuleError(f"{text} of what? write {text}(response_time) or {text}(service_time)")
         raise RuleError(f"there is no {text!r}{_did_you_mean(text, [*PLAIN, 'p95(response_time)'])}")
     statistic, argument = match[1], match[2].strip()
@@ -126,7 +137,7 @@ def _measure(text: str) -> Measure:
 
 
 def _fraction(statistic: str) -> float | None:
-    digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", statistic)
+    digits = re.fullmatch(r"p([0-9]{1,2}(?:\.[0-9]+)?)", statistic)
     if digits is None or float(digits[1]) == 0:
         return None
     return float(Fraction(digits[1]) / 100)
@@ -146,13 +157,15 @@ def _time(text: str) -> str:
 
 
 def _limit(text: str, unit: str, signed: bool = False) -> float:
-    match = re.fullmatch(r"([+-]?)(\d+(?:\.\d+)?)\s*(\D*)", text)
+    match = re.fullmatch(r"([+-]?)([0-9]+(?:\.[0-9]+)?)\s*([^0-9]*)", text)
     known = UNITS[unit]
     if match is None or match[3] not in known:
         written = ", ".join(f"5{name}" for name in known)
         raise RuleError(f"{text!r} is not a limit here; write it as in {written}")
     if match[1] == "-" and not signed:
         raise RuleError(f"{text!r} is below zero, where nothing is")
+    if unit == "ratio" and not match[3] and float(match[2]) > 1:
+        raise RuleError(f"{text!r} is a ratio, and so {match[1]}{100 * float(match[2]):g}%; did you mean {text}%?")
     # Exact up to the last step: 7 % is then the same float as 7 failures of 100.
     return float(Fraction(match[1] + match[2]) * known[match[3]])
 

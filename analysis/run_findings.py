@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from analysis import metrics, steady_state
-from analysis.findings import Case, Finding, Severity, of_runs
+from analysis.findings import Case, Finding, Severity, by_severity, of_runs
+from analysis.littles_law import number
 from analysis.load import STEADY_STATE, rows_of
 from analysis.metrics import ALL_REQUESTS
 from analysis.steady_state import RESPONSE_TIME, THROUGHPUT, Assessment, State
 
-MOST_USERS_APART = 0.05
-MOST_EDGE_SHARE = 0.5
-"""Of the window, twice the mean response time: beyond it fewer than four response times fit."""
-OWN_TIME_S = 0.002
-"""A user's time a response that may be Locust's own work; where no more is missing, nobody's response time is wrong."""
 PASSES_MISSED = 2.5
 """Passes of sampling that may miss a process before it is taken for gone."""
 CPU_FALL_S = 0.05
@@ -45,107 +39,6 @@ def runs_repeated(case: Case) -> Iterator[Finding]:
         )
 
 
-# --- response times that the run's length cuts off -------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class _Loop:
-    """Little's law of one closed-model run: users = throughput x (mean response time + think time)."""
-
-    users: float
-    throughput: float
-    response_s: float
-    """Mean of all responses, failures included."""
-    think_s: float
-    window_s: float
-
-    @property
-    def in_system(self) -> float:
-        """Users that throughput and response time account for."""
-        return self.throughput * (self.response_s + self.think_s)
-
-    @property
-    def edge_share(self) -> float:
-        """What the window's two ends may distort: responses begun before it, and those that end after it."""
-        return 2 * self.response_s / self.window_s
-
-    @property
-    def is_off(self) -> bool:
-        """Users and what accounts for them are further apart than the ends explain."""
-        return abs(self.users - self.in_system) > max(MOST_USERS_APART, self.edge_share) * self.users
-
-    @property
-    def unexplained_s(self) -> float:
-        """Time of a user, for each response, that is in neither response time nor think time; below zero if surplus."""
-        return (self.users - self.in_system) / self.throughput
-
-    def __str__(self) -> str:
-        think = f" + think time {self.think_s:.4g} s" if self.think_s else ""
-        return (
-            f"{self.users:,.0f} users, but X × R = {self.in_system:,.1f} (X = {self.throughput:,.4g} responses/s, "
-            f"R = {self.response_s:.4g} s{think}), window {self.window_s:,.0f} s"
-        )
-
-
-def littles_law(case: Case) -> Iterator[Finding]:
-    """Closed model: do throughput and response times account for the users, and does the window hold a few of them?"""
-    loops = {run: loop for run in case.experiment.complete_runs() if (loop := _loop(case, run))}
-    short = [run for run, loop in loops.items() if loop.edge_share > MOST_EDGE_SHARE]
-    for severity, runs in _by_severity(case, short):
-        yield Finding(
-            "littles_law",
-            severity,
-            f"In {len(runs)} of {len(loops)} runs steady state holds fewer than about four response times: only "
-            "responses that end within it count, so the longest are cut off.",
-            tuple(f"{case.run_label(run)}: {loops[run]}" for run in runs),
-            f"twice the mean response time at most {100 * MOST_EDGE_SHARE:.3g} % of the window",
-            "Lengthen timing.steady_state to ten response times or more, and timing.warm_up with it.",
-            case.treatments_of(runs),
-        )
-    off = [run for run, loop in loops.items() if loop.is_off and run not in short]
-    slight = [run for run in off if abs(loops[run].unexplained_s) <= OWN_TIME_S]
-    for severity, runs in [*_by_severity(case, [r for r in off if r not in slight]), (Severity.NOTE, slight)]:
-        if not runs:
-            continue
-        yield Finding(
-            "littles_law",
-            severity,
-            f"In {len(runs)} of {len(loops)} runs throughput and response times do not account for the users.",
-            tuple(f"{case.run_label(run)}: {loops[run]}" for run in runs),
-            "Little's law, users = X × (R + think time), to within 5 % or 2 R / window",
-            "Look for users that ended or hang, responses longer than the run, or a load generator that is too slow.",
-            case.treatments_of(runs),
-        )
-
-
-def _loop(case: Case, run: int) -> _Loop | None:
-    """None where the run is not closed, its users are unknown, or it has no response (no_successes tells that)."""
-    record = case.experiment.records.get(run)
-    seen = case.seen(run)
-    if record is None or record.load.get("model") != "closed" or not seen.responses or seen.window_s <= 0:
-        return None
-    users, think_s = _number(record.load.get("users")), _number(record.load.get("think_time", 0))
-    if users is None or think_s is None or users <= 0:
-        return None
-    rows = rows_of(case.experiment.response_times, run)
-    rows = rows[(rows["phase"] == STEADY_STATE) & (rows["clock"] != "service")]
-    spent_s = float((rows["bucket_us"].astype(float) * rows["count"].astype(float)).sum()) / 1e6
-    return _Loop(users, seen.responses / seen.window_s, spent_s / seen.responses, think_s, seen.window_s)
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < math.inf else None
-
-
-def _by_severity(case: Case, runs: Iterable[int]) -> list[tuple[Severity, list[int]]]:
-    """Runs whose treatment decides, then the others; only those of the two that are there."""
-    listed = list(runs)
-    split = [(s, [r for r in listed if case.severity(case.treatments_of([r])[0]) is s]) for s in Severity]
-    return [(severity, part) for severity, part in split if part]
-
-
 # --- what must not happen within steady state ------------------------------------------------------------------------
 
 
@@ -162,7 +55,7 @@ def window_differs(case: Case) -> Iterator[Finding]:
     if not lengths:
         return
     usual = statistics.mode(sorted(lengths.values()))
-    planned = _number(case.experiment.record.timing.get("steady_state_s"))
+    planned = number(case.experiment.record.timing.get("steady_state_s"))
     expected = usual if planned is None else planned
     # A planned length may have a fraction, and windows are whole seconds.
     other = [run for run, length in lengths.items() if abs(length - expected) >= 1]
@@ -222,7 +115,7 @@ _TIMES = tuple(prefix + statistic for prefix in ("", metrics.SERVICE) for statis
 def server_restarted(case: Case) -> Iterator[Finding]:
     """Processes of the server that end or begin within steady state: one that died, and the one in its place."""
     events = {run: seen for run in case.experiment.complete_runs() if (seen := _restarts(case, run))}
-    for severity, runs in _by_severity(case, events):
+    for severity, runs in by_severity(case, events):
         yield Finding(
             "server_restarted",
             severity,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ from analysis.record import (
     COMPLETE,
     EXPERIMENT_FILE,
     FAILED,
+    LONGEST_WINDOW_S,
     PARTIAL_SUFFIX,
     RUN_FILE,
     RUNS_FOLDER,
@@ -56,7 +59,26 @@ def read_plan(folder: Path) -> ExperimentRecord:
     checked = _checked(record, file)
     if not isinstance(checked.primary.get("at") or {}, dict):
         raise RecordError(f"{file}: primary.at: should be levels by factor. The file is damaged or hand-edited.")
+    if (wrong := next(_impossible(checked), None)) is not None:
+        raise RecordError(f"{file}: {wrong}. The file is damaged or hand-edited.")
     return checked
+
+
+def _impossible(record: ExperimentRecord) -> Iterator[str]:
+    """Values of the right type that no experiment has."""
+    if not 0 < record.margin < 1:
+        yield f"margin: {record.margin:g} should lie between 0 and 1"
+    if record.replicates < 1:
+        yield f"replicates: {record.replicates} should be 1 or more"
+    for name, value_s in record.timing.items():
+        if not 0 <= value_s <= LONGEST_WINDOW_S:
+            yield f"timing.{name}: {value_s:g} is no possible length"
+    numbers = [run.number for run in record.plan]
+    for name, values in (("number", numbers), ("folder", [run.folder for run in record.plan])):
+        if twice := [value for value, times in Counter(values).items() if times > 1]:
+            yield f"plan: {name} {twice[0]} stands there more than once"
+    if numbers and min(numbers) < 0:
+        yield f"plan: number {min(numbers)} is below zero"
 
 
 Record = TypeVar("Record", ExperimentRecord, RunRecord)
@@ -90,7 +112,7 @@ def read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) ->
     planned = {run.number: run for run in record.plan}
     found: Found = {}
     repeated: list[Repeated] = []
-    for number, rows in _attempts(folder, planned, oddities).items():
+    for number, rows in _attempts(folder, record, planned, oddities).items():
         name = Path(planned[number].folder).name
         attempts = [row for row in rows if planned_name(row[0]) == name] or rows[:1]
         attempts.sort(key=lambda row: _repetition(row[0]))
@@ -106,7 +128,9 @@ def read_runs(folder: Path, record: ExperimentRecord, oddities: list[Oddity]) ->
     return dict(sorted(found.items())), repeated
 
 
-def _attempts(folder: Path, planned: dict[int, PlannedRun], oddities: list[Oddity]) -> dict[int, list[Attempt]]:
+def _attempts(
+    folder: Path, record: ExperimentRecord, planned: dict[int, PlannedRun], oddities: list[Oddity]
+) -> dict[int, list[Attempt]]:
     """All folders of each planned run, by its number."""
     by_folder = {Path(run.folder).name: run.number for run in planned.values()}
     attempts: dict[int, list[Attempt]] = {}
@@ -114,10 +138,14 @@ def _attempts(folder: Path, planned: dict[int, PlannedRun], oddities: list[Oddit
         run = _read_one_run(path)
         likely = by_folder.get(planned_name(path), _leading_number(path.name))
         number = run.number if isinstance(run, RunRecord) else likely
-        if number is None or number not in planned:
+        if isinstance(run, RunRecord) and run.experiment != record.name:
+            oddities.append(
+                Oddity(number, path.name, f"a run of another experiment, {run.experiment}; left out", False)
+            )
+        elif number is None or number not in planned:
             oddities.append(_foreign(number, path))
         else:
-            attempts.setdefault(number, []).append((path, _judged(path, run, planned[number])))
+            attempts.setdefault(number, []).append((path, _judged(path, run, planned[number], record)))
     return attempts
 
 
@@ -125,9 +153,11 @@ def _foreign(number: int | None, path: Path) -> Oddity:
     return Oddity(number, path.name, "a folder that belongs to no planned run; left out", False)
 
 
-def _judged(path: Path, run: RunRecord | RecordError, planned: PlannedRun) -> RunRecord | RecordError:
+def _judged(
+    path: Path, run: RunRecord | RecordError, planned: PlannedRun, record: ExperimentRecord
+) -> RunRecord | RecordError:
     """A run with a flaw is a failed one, and its windows are not to be relied on."""
-    why = flaw(path, run, planned) if isinstance(run, RunRecord) else None
+    why = flaw(path, run, planned, record) if isinstance(run, RunRecord) else None
     if isinstance(run, RecordError) or why is None:
         return run
     return dataclasses.replace(run, status=FAILED, reason=why, windows={})

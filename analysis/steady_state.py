@@ -20,9 +20,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import itertools
 import math
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -149,14 +147,16 @@ def _step(means: Series, cut: int) -> tuple[float, float]:
 
 def theil_sen(values: Sequence[float] | Series) -> float:
     """Median of the slopes between all pairs of points, a unit apart."""
-    pairs = itertools.combinations(range(len(values)), 2)
-    return float(statistics.median((values[j] - values[i]) / (j - i) for i, j in pairs))
+    first, second = np.triu_indices(len(values), 1)
+    series = np.asarray(values, dtype=float)
+    return float(np.median((series[second] - series[first]) / (second - first)))
 
 
 def mann_kendall_p(values: Sequence[float] | Series) -> float:
     """Exact two-sided p of Kendall's S between values and their order; ties count as neither, which is conservative."""
-    pairs = itertools.combinations(range(len(values)), 2)
-    s = sum(int(np.sign(values[j] - values[i])) for i, j in pairs)
+    first, second = np.triu_indices(len(values), 1)
+    series = np.asarray(values, dtype=float)
+    s = int(np.sign(series[second] - series[first]).sum())
     counts = inversions(len(values))
     discordant = (len(counts) - 1 - abs(s) + 1) // 2  # at most so many of the pairs may be out of order
     return min(1.0, 2 * sum(counts[: discordant + 1]) / sum(counts))

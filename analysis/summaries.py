@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
+
+from analysis.endpoints import ALL_REQUESTS
 
 Combine = Callable[[Sequence[float], Sequence[float]], float]
 
@@ -33,6 +35,33 @@ COMBINED: dict[str, Combine] = {
     "max": lambda values, samples: max(values),
 }
 """Function of (values, responses) of the runs, by metric; the middle run's value for all others."""
+
+
+def with_unanswered(reported: pd.DataFrame, treatment_of: Mapping[int, str]) -> pd.DataFrame:
+    """Of load.REPORTED_COLUMNS, with 0 responses of each endpoint that another run of the treatment has.
+
+    Only where the run's own total says that nothing else was answered: it is the sum of the endpoints that are there.
+    """
+    counts = reported[reported["metric"] == "count"]
+    total = counts[counts["endpoint"] == ALL_REQUESTS].groupby("run")["value"].sum(min_count=1)
+    parts = (
+        counts[counts["endpoint"] != ALL_REQUESTS].groupby("run")["value"].agg(lambda values: values.sum(skipna=False))
+    )
+    whole = {int(str(run)) for run in total.index if parts.get(run) == total[run]}
+    places = reported[reported["endpoint"] != ALL_REQUESTS][["endpoint", "metric"]].assign(
+        treatment=reported["run"].map(treatment_of)
+    )
+    known = set(zip(reported["run"], reported["endpoint"], strict=True))
+    rows = [
+        (run, endpoint, metric, 0.0 if metric in ("throughput", "count") else math.nan, 0)
+        for treatment, endpoint, metric in places[["treatment", "endpoint", "metric"]].drop_duplicates().to_numpy()
+        for run in whole
+        if treatment_of.get(run) == treatment and (run, endpoint) not in known
+    ]
+    if not rows:
+        return reported
+    more = pd.DataFrame(rows, columns=["run", "endpoint", "metric", "value", "samples"])
+    return pd.concat([reported, more]).sort_values("run", kind="stable", ignore_index=True)
 
 
 def combined(reported: pd.DataFrame, runs: set[int]) -> pd.DataFrame:

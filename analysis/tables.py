@@ -96,14 +96,27 @@ def _block(analysis: Analysis, endpoint: str, context: Treatment, group: Group) 
         columns += (
             []
             if is_baseline or not _has_pair(compared, treatment)
-            else [f"ratio [{answer.level_text(analysis.level)}]"]
+            else [f"ratio of runs [{answer.level_text(analysis.level)}]"]
         )
     rows: list[Row] = []
     for metric in metrics.METRICS:
         if any((pairing.key(treatment), metric.name) in values for treatment, _ in group):
             rows += _rows(analysis, metric, group, values, compared)
+    rows = _without_second_clock(rows)
     title = pairing.label(context, analysis.names) if context else ""
     return Block(", ".join(part for part in (title, endpoint) if part), tuple(columns), tuple(rows))
+
+
+def _without_second_clock(rows: list[Row]) -> list[Row]:
+    """Rows of service time that repeat those of response time, where both clocks are one, are left out."""
+    seen = {row.head: row.cells for row in rows}
+    return [
+        row
+        for row in rows
+        if row.decides
+        or "service time" not in row.head
+        or seen.get(row.head.replace("service time", "response time")) != row.cells
+    ]
 
 
 def _rows(

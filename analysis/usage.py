@@ -127,8 +127,11 @@ def rss_by_second(samples: pd.DataFrame, start_unix_s: int, end_unix_s: int) -> 
     """
     ends = np.arange(start_unix_s + 1, end_unix_s + 1, dtype=float)
     total, seen = np.zeros(len(ends)), np.zeros(len(ends), dtype=bool)
-    for _, own in samples.sort_values("time_unix_s").groupby("pid"):
-        time, rss = own["time_unix_s"].to_numpy(), own["rss_bytes"].to_numpy()
+    pids, times, sizes = (samples[name].to_numpy() for name in ("pid", "time_unix_s", "rss_bytes"))
+    for pid in np.unique(pids):
+        own = np.flatnonzero(pids == pid)
+        own = own[np.argsort(times[own], kind="stable")]
+        time, rss = times[own], sizes[own]
         place = np.searchsorted(time, ends, side="right") - 1
         there = (place >= 0) & (ends <= time[-1] + LONGEST_SILENCE_S)
         total[there] += rss[place[there]]

@@ -14,16 +14,18 @@ import pandas as pd
 from analysis import (
     comparability,
     compare,
+    evidence_findings,
     generator_findings,
     import_findings,
     intervals,
+    littles_law,
     machine_findings,
     metrics,
     run_findings,
 )
 from analysis.compare import Verdict
 from analysis.comparison import Comparison
-from analysis.findings import Case, Finding, Severity
+from analysis.findings import SUBJECTS, Case, Finding, Severity
 from analysis.load import COMPLETE, IN_THE_LOCUSTFILE
 from analysis.metrics import ALL_REQUESTS
 
@@ -122,6 +124,8 @@ def failures(case: Case) -> Iterator[Finding]:
                 f"{_percent(MOST_FAILURES)} failures; failures are counted apart and are in no response time",
                 "Find their cause first: response times of those that succeed tell little when others fail.",
                 tuple(touched),
+                # How many fail is just what was counted: a rule or a verdict about that is sound.
+                SUBJECTS - {"success_ratio"},
             )
 
 
@@ -299,8 +303,8 @@ def few_samples(case: Case) -> Iterator[Finding]:
         ]
         hidden = [
             metrics.BY_NAME[name]
-            for name, value in zip(rows["metric"], rows["value"], strict=True)
-            if pd.isna(value) and metrics.BY_NAME[name].samples_needed > 1
+            for name, value, samples in zip(rows["metric"], rows["value"], rows["samples"], strict=True)
+            if pd.isna(value) and metrics.BY_NAME[name].samples_needed > max(samples, 1)
         ]
         if hidden:
             needs = ", ".join(f"{m.name} needs {m.samples_needed}" for m in hidden)
@@ -326,6 +330,7 @@ CHECKS: tuple[Check, ...] = (
     generator_findings.generator_starved,
     generator_findings.workers_lost,
     generator_findings.rate_missed,
+    generator_findings.backlog_grows,
     generator_findings.arrivals_late,
     generator_findings.arrivals_waited,
     generator_findings.arrivals_dropped,
@@ -334,6 +339,9 @@ CHECKS: tuple[Check, ...] = (
     usage_missing,
     totals_disagree,
     files_damaged,
+    evidence_findings.runs_copied,
+    evidence_findings.runs_overlap,
+    evidence_findings.traffic_differs,
     import_findings.imported_with_oddities,
     import_findings.generator_failures,
     import_findings.locustfile_failures,
@@ -342,7 +350,7 @@ CHECKS: tuple[Check, ...] = (
     few_replicates,
     few_samples,
     run_findings.runs_repeated,
-    run_findings.littles_law,
+    littles_law.littles_law,
     run_findings.window_differs,
     run_findings.drift,
     run_findings.script_exceptions,

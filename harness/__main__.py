@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import signal
@@ -20,15 +21,19 @@ from rich.table import Table
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RecordError, RunRecord
-from harness import arrivals, runner
+from harness import arrivals, dataset_command, external, runner
 from harness.configuration import ConfigurationError
-from harness.experiment import ExperimentError, ExperimentFile
+from harness.datasets.errors import CloudError, DatasetError
+from harness.decidability import remarks
+from harness.experiment import ExperimentFile
+from harness.external import Consent, NotAllowed
 from harness.install import REPOSITORY, InstallError
 from harness.load import LoadError
+from harness.parsed_file import ExperimentError
 from harness.plan import assumptions, duration_s, plan, short_names
 from harness.progress import Display
 from harness.server import ServerError
-from harness.validate import read, remarks
+from harness.validate import read
 
 USAGE, INVALID, BROKEN_PIPE = 2, 4, 128 + signal.SIGPIPE
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -39,6 +44,7 @@ app = typer.Typer(
     help="Run experiments: real servers, started fresh, driven by Locust, recorded run by run.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
+app.add_typer(dataset_command.app, name="dataset")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -77,9 +83,11 @@ def show_plan(file: File, changes: Set = None) -> None:
     out.print(_plan_table(experiment, runs))
     servers = len({run.server_number for run in runs})
     length = _minutes(duration_s(experiment.experiment, runs))
-    out.print(f"{len(runs)} runs on {servers} servers, about {length}")
-    for sentence in (*assumptions(experiment.experiment), *arrivals.sentences(experiment)):
-        out.print(sentence, markup=False)
+    on_servers = "" if experiment.experiment.server.external else f" on {servers} servers"
+    out.print(f"{len(runs)} runs{on_servers}, about {length}")
+    told = (external.plan_lines(experiment), assumptions(experiment.experiment), arrivals.sentences(experiment))
+    for sentence in itertools.chain.from_iterable(told):
+        out.print(sentence, markup=False, soft_wrap=True)
     for remark in remarks(experiment.experiment):
         out.print(f"note: {remark}", markup=False)
 
@@ -100,27 +108,46 @@ def run(
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="print and write the comparison at the end")
     ] = True,
+    may_load: Annotated[
+        list[str] | None,
+        typer.Option("--i-may-load", metavar="HOST", help="a server.external that is not loopback; may be repeated"),
+    ] = None,
+    allow_apply: Annotated[
+        bool, typer.Option("--allow-apply", help="run the commands of server.external, which `plan` shows")
+    ] = False,
 ) -> None:
     """Do the runs, then report. The exit status is that of `python -m analysis gate`."""
-    experiment, folder = _resumed(file, changes, output, resume) if resume else _fresh(file, changes, output)
+    consent = Consent.of(may_load, allow_apply)
+    if resume:
+        experiment, folder = _resumed(file, changes, output, resume)
+        external.check(experiment, consent)
+    else:
+        experiment, folder = _fresh(file, changes, output, consent)
     planned = record.read_experiment(folder).plan
     missing = record.missing_runs(folder)
     length = _minutes(duration_s(experiment.experiment, missing))
     err.print(f"{len(missing)} runs, about {length}; results in {_short(folder)}", markup=False)
+    for line in external.plan_lines(experiment):
+        err.print(line, markup=False, soft_wrap=True)
     for remark in remarks(experiment.experiment):
         err.print(f"note: {remark}", markup=False)
     with Display(experiment.experiment, missing, len(planned), err) as display:
-        outcomes = runner.run(experiment, folder, display)
+        outcomes = runner.run(experiment, folder, display, consent)
     err.print(_summary(outcomes), markup=False)
+    if left := len(missing) - len(outcomes):
+        err.print(f"{left} runs were not begun: an external server that is not loopback could not bear the load")
     if report:
         _analysis("report", folder)
     sys.exit(_analysis("gate", folder))
 
 
-def _fresh(file: Path | None, changes: list[str] | None, output: Path | None) -> tuple[ExperimentFile, Path]:
+def _fresh(
+    file: Path | None, changes: list[str] | None, output: Path | None, consent: Consent
+) -> tuple[ExperimentFile, Path]:
     if file is None:
         raise UsageError("name an experiment file, or a folder with --resume")
     experiment = read(file, tuple(changes or ()))
+    external.check(experiment, consent)
     stamp = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     # Locust runs in a folder of its own, where a relative path would be another one.
     folder = (output or REPOSITORY / "results" / experiment.name / stamp).resolve()
@@ -200,10 +227,10 @@ def main() -> int:
         signal.signal(number, _on_signal)
     try:
         app()
-    except (ConfigurationError, ExperimentError, UsageError, RecordError) as error:
+    except (ConfigurationError, ExperimentError, UsageError, RecordError, NotAllowed, DatasetError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return USAGE
-    except (InstallError, ServerError, LoadError) as error:
+    except (InstallError, ServerError, LoadError, CloudError) as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         return INVALID
     except BrokenPipeError:
@@ -216,7 +243,9 @@ def main() -> int:
         )
         return INVALID
     except Interrupted as interrupted:
-        err.print("interrupted; finished runs are kept, and `run --resume FOLDER` does the rest", markup=False)
+        kept = ["finished runs are kept, and `run --resume FOLDER` does the rest"]
+        notes = getattr(interrupted, "__notes__", kept)
+        err.print(f"interrupted; {'; '.join(notes)}", markup=False, soft_wrap=True)
         return 128 + interrupted.signal_number
     return 0
 

@@ -57,6 +57,16 @@ class Parameter(pydantic.BaseModel):
         return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
 
 
+class Refusal(pydantic.BaseModel):
+    """Values of several parameters, each allowed for itself, that must not meet."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    where: dict[str, list[Value]]
+    because: str
+    """What is wrong, and what to write instead."""
+
+
 class Declaration(pydantic.BaseModel):
     """configuration.yml."""
 
@@ -66,6 +76,7 @@ class Declaration(pydantic.BaseModel):
     conditions: list[str] = []
     """What holds for every server of this configuration and a reader of its results should know, in sentences."""
     parameters: dict[str, Parameter]
+    refuses: list[Refusal] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +98,15 @@ class Configuration:
             elif message := declared[name].error(name, value):
                 found[name] = message
         return found
+
+    def refusals(self, parameters: dict[str, Any]) -> list[str]:
+        """Why the parameters, the defaults filled in, do not go together; empty where they do."""
+        given = self.complete(parameters)
+        return [
+            f"{', '.join(f'{name} = {given[name]}' for name in refused.where)}: {refused.because}"
+            for refused in self.declaration.refuses
+            if all(given.get(name) in values for name, values in refused.where.items())
+        ]
 
     def complete(self, parameters: dict[str, Any]) -> dict[str, Value]:
         """The parameters with the defaults filled in, in the order of the declaration."""

@@ -1,4 +1,4 @@
-"""An experiment file: YAML → frozen models. Every error at once, each with its line."""
+"""What an experiment is: frozen models, and its treatments."""
 
 from __future__ import annotations
 
@@ -6,54 +6,17 @@ import copy
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+import urllib.parse
 from typing import Annotated, Any, Literal
 
 import pydantic
-import ruamel.yaml
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from analysis import rules
 from analysis.record import Level, Treatment
-from harness.suggestions import did_you_mean
-
-Document = dict[str, Any]
-Keys = tuple[str | int, ...]
-
-NOT_BUILT: dict[Keys, str] = {
-    ("server", "external"): "a server of the operator's own",
-    ("server", "apply"): "a server of the operator's own",
-    ("events",): "faults during a run",
-    ("placement",): "CPU affinity",
-}
-"""Keys of the schema whose feature does not exist yet. They are refused, not ignored."""
+from harness.parsed_file import Document, put
 
 WHOLE_SERVER = "server"
 """The factor whose levels are names of whole servers."""
-
-KEYED_BY_PATH = ("factors", "baseline", "at")
-"""Mappings whose keys are dotted paths themselves."""
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Problem:
-    """One thing wrong with the file."""
-
-    line: int
-    """1-based; 0 where no line is to blame (a --set option)."""
-    message: str
-
-
-class ExperimentError(Exception):
-    """The experiment cannot be run as written; `problems` holds every reason."""
-
-    def __init__(self, path: Path, problems: Iterable[Problem]) -> None:
-        self.path = path
-        self.problems = sorted(set(problems))
-        lines = [f"{path}:{p.line or '--set'}: {p.message}" for p in self.problems]
-        count = f"{len(lines)} problems" if len(lines) > 1 else "1 problem"
-        super().__init__("\n".join([f"{count} in {path}; nothing was started", *lines]))
 
 
 def duration_s(value: object) -> float:
@@ -86,7 +49,38 @@ def rule_for_locust(text: str) -> str:
     return parsed.text
 
 
+def rate(value: object) -> float:
+    """50.0 of "50/s". Raises ValueError for anything else, 0 too."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*s", value.strip()) if isinstance(value, str) else None
+    if match is None or not float(match[1]):
+        raise ValueError(f"{value!r} is not a rate above 0; write it as in 50/s")
+    return float(match[1])
+
+
+def parameter_value(value: object) -> object:
+    """As it is; raises ValueError for a list, a mapping or nothing."""
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not text, a number, true or false")
+    return value
+
+
+def host_url(text: str) -> str:
+    """An http or https URL without credentials, query or fragment. Raises ValueError for anything else."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or re.search(r"[\s\x00-\x1f]", text):
+        raise ValueError(f"{text!r} is not the URL of a server; write it as in http://127.0.0.1:5000")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("a host is scheme, name, port and path alone; credentials go into users_csv, os_cloud or OS_*")
+    return text
+
+
 Duration = Annotated[float, pydantic.BeforeValidator(duration_s)]
+Argv = Annotated[list[pydantic.StrictStr], pydantic.Field(min_length=1)]
+ParameterValue = str | int | float | bool
 Count = Annotated[int, pydantic.Field(ge=1, strict=True)]
 UserCount = Annotated[int, pydantic.Field(ge=1, le=100_000, strict=True)]
 
@@ -104,14 +98,46 @@ class Source(Model):
     url: str
 
 
-class Server(Model):
-    """The system under test and its configuration."""
+class Probe(Model):
+    """How to find out whether `apply` took: by GET, or by a command. One of the two, with what it must say."""
 
-    system: str
-    configuration: str
+    get: str | None = None
+    """A path on the host, or a URL. It must answer `status`, with `contains` in the body as words of their own."""
+    status: Annotated[int, pydantic.Field(ge=100, le=599, strict=True)] = 200
+    contains: str | None = None
+    run: Argv | None = None
+    """Its standard output, blanks at the ends taken off, must equal `prints`, and its exit status be 0."""
+    prints: str | None = None
+    timeout: Duration = 30.0
+    """It is asked again and again for so long."""
+
+
+class External(Model):
+    """A server of the operator's, neither started nor stopped. harness/external_checks.py says what goes together."""
+
+    host: Annotated[str, pydantic.AfterValidator(host_url)]
+    parameters: dict[str, Annotated[Any, pydantic.AfterValidator(parameter_value)]] = {}
+    """What {parameters.NAME} in `apply` and `probe` stands for."""
+    apply: Argv | None = None
+    """The command that makes the server be as the parameters say."""
+    apply_timeout: Duration = 60.0
+    probe: Probe | None = None
+    rate_ceiling: Annotated[float, pydantic.BeforeValidator(rate)] | None = None
+    """Most requests a second."""
+    users_csv: str | None = None
+    os_cloud: str | None = None
+    os_cacert: str | None = None
+    """As the locustfiles' options of these names; files relative to where the harness was started."""
+
+
+class Server(Model):
+    """The system under test and its configuration, or `external`."""
+
+    system: str = ""
+    """Empty, as `configuration` is, with `external`; shape.py says where one is missing."""
+    configuration: str = ""
     parameters: dict[str, Level] = {}
-    external: Any = None
-    apply: Any = None
+    external: External | None = None
 
 
 class Load(Model):
@@ -139,41 +165,6 @@ class Load(Model):
 
 
 RATES = ("arrival_rate_rps", "arrival_steps", "arrival_rates")
-LOAD_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
-    "closed": {"needs": ("users",), "may have": ("think_time", "requests")},
-    "open": {"needs": ("max_in_flight",), "may have": (*RATES, "arrival_process", "max_lateness")},
-}
-
-
-def load_problems(document: Document) -> Iterator[tuple[Keys, str]]:
-    """Keys of `load` and `timing` that the workload model needs, or that mean nothing in it."""
-    load, timing = document.get("load"), document.get("timing")
-    if not isinstance(load, dict) or (model := load.get("model", "closed")) not in LOAD_KEYS:
-        return
-    own = LOAD_KEYS[model]
-    other = next(name for name in LOAD_KEYS if name != model)
-    for key in own["needs"]:
-        if key not in load:
-            yield ("load", key), f"load.{key}: is missing; the {model} workload model needs it"
-    for key in (*LOAD_KEYS[other]["needs"], *LOAD_KEYS[other]["may have"]):
-        if key in load:
-            yield ("load", key), f"load.{key}: belongs to the {other} workload model, and this one is {model}"
-    if model == "open":
-        yield from _rate_problems(load)
-    if isinstance(timing, dict) and ("requests" in load) == ("steady_state" in timing):
-        if "requests" in load:
-            yield ("load", "requests"), "load.requests: name either it or timing.steady_state, never both"
-        elif not {"arrival_steps", "arrival_rates"} & set(load):  # whose length says it
-            yield ("timing", "steady_state"), "timing.steady_state: is missing, and so is load.requests"
-
-
-def _rate_problems(load: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
-    given = [key for key in RATES if key in load]
-    if not given:
-        others = " or ".join(f"load.{key}" for key in RATES[1:])
-        yield ("load", RATES[0]), f"load.{RATES[0]}: is missing; the open workload model needs it, or {others}"
-    for key in given[1:]:
-        yield ("load", key), f"load.{key}: name either it or load.{given[0]}, never both"
 
 
 class Primary(Model):
@@ -281,165 +272,8 @@ def substitute(document: Document, levels: Treatment) -> Document:
     result = copy.deepcopy(document)
     for path, level in levels.items():
         named = whole_servers(document).get(str(level)) if path == WHOLE_SERVER else level
-        _set(result, path.split("."), copy.deepcopy(named))
+        put(result, path.split("."), copy.deepcopy(named))
     return result
-
-
-def _set(document: Document, keys: Sequence[str], value: Any) -> None:
-    *way, last = keys
-    for i, key in enumerate(way):
-        if key in KEYED_BY_PATH and i + 1 < len(keys):
-            way, last = way[: i + 1], ".".join(keys[i + 1 :])
-            break
-    for key in way:
-        if not isinstance(document.get(key), dict):
-            document[key] = {}
-        document = document[key]
-    document[last] = value
-
-
-class ParsedFile:
-    """The text of a file with the line of every key in it."""
-
-    def __init__(self, path: Path, text: str, overrides: Sequence[str]) -> None:
-        self.path = path
-        self.document: Document = {}
-        self.lines: dict[Keys, int] = {}
-        self._parse(text)
-        for override in overrides:
-            self._override(override)
-
-    def problem(self, path: Keys, message: str) -> Problem:
-        """A problem at the deepest key of `path` that the file has."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return Problem(self.lines.get(path, 1), message)
-
-    def _parse(self, text: str) -> None:
-        try:
-            tree = ruamel.yaml.YAML(typ="rt").load(text)
-        except RecursionError as error:
-            raise ExperimentError(self.path, [Problem(1, "not YAML that can be read: nested too deeply")]) from error
-        except ruamel.yaml.error.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            reason = " ".join(str(error.problem).split())
-            raise ExperimentError(self.path, [Problem(line, f"not YAML: {reason}")]) from error
-        if not isinstance(tree, CommentedMap):
-            raise ExperimentError(
-                self.path,
-                [Problem(1, "not an experiment: it must be a mapping with question, workload, server, load …")],
-            )
-        self._index(tree, ())
-        self.document = _plain(tree)
-
-    def _index(self, node: Any, path: Keys) -> None:
-        if isinstance(node, CommentedMap):
-            for key, value in node.items():
-                self.lines[(*path, str(key))] = node.lc.key(key)[0] + 1
-                self._index(value, (*path, str(key)))
-        elif isinstance(node, CommentedSeq):
-            for i, value in enumerate(node):
-                self.lines[(*path, i)] = node.lc.item(i)[0] + 1
-                self._index(value, (*path, i))
-
-    def _override(self, override: str) -> None:
-        path, equals, value = override.partition("=")
-        if not equals or not re.fullmatch(r"[\w.]+", path):
-            raise ExperimentError(self.path, [Problem(0, f"{override!r} is not PATH=VALUE, as in load.users=8")])
-        try:
-            level = _plain(ruamel.yaml.YAML(typ="safe").load(value))
-        except ruamel.yaml.error.YAMLError as error:
-            raise ExperimentError(self.path, [Problem(0, f"{override!r}: the value is not YAML")]) from error
-        _set(self.document, path.split("."), level)
-        for known in [k for k in self.lines if ".".join(map(str, k)).startswith(path)]:
-            self.lines[known] = 0
-        self.lines[_key_path(path)] = 0
-
-
-def _key_path(path: str) -> Keys:
-    keys = path.split(".")
-    for i, key in enumerate(keys[:-1]):
-        if key in KEYED_BY_PATH:
-            return (*keys[: i + 1], ".".join(keys[i + 1 :]))
-    return tuple(keys)
-
-
-def _plain(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {str(key): _plain(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_plain(value) for value in node]
-    # ruamel's own scalars remember how they were written; the rest of the program wants plain ones.
-    for kind in (bool, int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return node
-
-
-def shape_problems(document: Document) -> Iterator[tuple[Keys, str]]:
-    """What the schema says of a document: (path of keys, message)."""
-    for path, feature in NOT_BUILT.items():
-        if _has(document, path):
-            yield path, f"{_dotted(path)}: not built yet ({feature}); leave it out"
-    try:
-        Experiment.model_validate(document)
-    except pydantic.ValidationError as error:
-        for detail in error.errors():
-            path = tuple(detail["loc"])
-            yield path, _message(path, detail, document)
-
-
-def _message(path: Keys, detail: Any, document: Document) -> str:
-    kind, dotted = detail["type"], _dotted(path)
-    if kind == "extra_forbidden":
-        return f"{dotted}: there is no such key{did_you_mean(str(path[-1]), _keys_beside(path))}"
-    if kind == "missing":
-        return f"{dotted}: is missing"
-    if kind == "literal_error":
-        allowed = detail["ctx"]["expected"]
-        words = re.findall(r"'(\w+)'", allowed)
-        return f"{dotted}: {detail['input']!r} is not {allowed}{did_you_mean(str(detail['input']), words)}"
-    return f"{dotted}: {sentence(detail)}"
-
-
-def sentence(detail: Any) -> str:
-    """One pydantic error in words that fit a file rather than a program."""
-    kind, given, limits = detail["type"], detail["input"], detail.get("ctx", {})
-    words = {
-        "int_type": f"{given!r} is not a whole number",
-        "string_type": f"{given!r} is not text",
-        "dict_type": f"{given!r} is not a mapping",
-        "model_type": f"{given!r} is not a mapping",
-        "list_type": f"{given!r} is not a list",
-        "greater_than_equal": f"{given!r} is below {limits.get('ge')}",
-        "less_than_equal": f"{given!r} is above {limits.get('le')}",
-    }
-    return words.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
-
-
-def _keys_beside(path: Keys) -> list[str]:
-    model: Any = Experiment
-    for key in path[:-1]:
-        annotation = model.model_fields[key].annotation if key in model.model_fields else None
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, Model)), None)
-        if model is None:
-            return []
-    return list(model.model_fields)
-
-
-def _has(document: Document, path: Keys) -> bool:
-    node: Any = document
-    for key in path:
-        if not isinstance(node, dict) or key not in node:
-            return False
-        node = node[key]
-    return True
-
-
-def _dotted(path: Keys) -> str:
-    return ".".join(map(str, path))
 
 
 def factor_levels(document: Document) -> dict[str, list[Level]]:

@@ -28,6 +28,7 @@ REQUIREMENTS = {
     "postgresql": REPOSITORY / "configs/servers/keystone/postgresql-requirements.txt",
     "keystone-queens": REPOSITORY / "configs/servers/keystone/queens/requirements.txt",
     "nginx": REPOSITORY / "benchmarks/nginx-requirements.txt",
+    "rally": REPOSITORY / "benchmarks/rally-requirements.txt",
 }
 OLDEST_PYTHON = (3, 11)
 ONLY_PYTHON = {"keystone-queens": "3.11"}

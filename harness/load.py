@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read_process
-from harness import arrivals
+from harness import arrivals, external
 from harness.experiment import Experiment, Load
 from harness.install import REPOSITORY
-from harness.server import Target, end_group, free_port, last_words
+from harness.server import Target, end_group, free_port, last_words, signals_held
 
 SPARE_S = 2
 """Locust runs this much longer than warm-up and steady state: spawning takes a moment, windows begin on a second."""
@@ -28,24 +31,32 @@ WORKERS_SPARE_S = 1
 SET_BY_HARNESS = frozenset(
     {
         *("response_times", "users_csv", "os_cloud", "os_cacert", "seed", "think_time", "requests"),
-        *("objective", "abort_when"),
+        *("objective", "abort_when", "rate_ceiling"),
         *("arrival_rate", "arrival_steps", "arrival_rates", "arrival_process", "max_in_flight", "max_lateness"),
     }
 )
 STOP_TIMEOUT_S = 65
 """How long Locust waits for answers at the end: longer than the 60 s after which a request counts as failed."""
 START_AND_STOP_S = 60
-ABORTED = "Aborted by --abort-when"
-"""What locustfiles/_objectives.py writes into Locust's log."""
+ABORTED = "Aborted by --"
+"""What locustfiles/_objectives.py writes into Locust's log, before the option's name."""
 POLL_S = 0.1
+MOST_FAILURES = 0.5
+"""Of the answers of a whole run, on a server that stays."""
 LOST_WORKERS_STATUS = 2
 """Locust ends with it where a worker was lost; what the others recorded is whole."""
 KILL_GRACE_S = 1.0
 """An interrupted Locust would wait for its requests in flight; nobody needs them any more."""
+REMOVAL_S = 35.0
+"""On a server that stays, what a workload has made is removed first: 30 s is the longest that a locustfile takes."""
 
 
 class LoadError(Exception):
     """The load generator failed: what, where its log is."""
+
+
+class LoadAbortedError(LoadError):
+    """The load was ended early, because the server could not bear it: why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +110,7 @@ def command(
         options |= {"master-host": "127.0.0.1", "master-port": master_port}
     flags = ["--headless", "--only-summary", "--csv-full-history"]
     flags += [word for rule in experiment.abort_when for word in ("--abort-when", rule)]
+    flags += [word for name, value in external.limits(experiment).items() for word in (f"--{name}", value)]
     locustfile = REPOSITORY / "locustfiles" / f"{experiment.workload}.py"
     start = [sys.executable, "-m", "locust", "-f", str(locustfile), *flags]
     return [*start, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
@@ -118,7 +130,8 @@ def _model_options(experiment: Experiment, output: Files) -> dict[str, object]:
         options = {"users": load.users, "spawn-rate": load.users, "think-time": f"{load.think_time or 0:g}"}
     if load.requests is not None:
         return options | {"requests": load.requests, "run-time": f"{budget_limit_s(load.requests, load.slots):.0f}s"}
-    return options | {"run-time": f"{timing.warm_up + (timing.steady_state or 0) + spare_s(load):g}s"}
+    # Locust takes whole seconds only.
+    return options | {"run-time": f"{math.ceil(timing.warm_up + (timing.steady_state or 0) + spare_s(load))}s"}
 
 
 def spare_s(load: Load) -> int:
@@ -219,8 +232,11 @@ def run(
     expected_s: float,
     check: Callable[[], None],
     started: Callable[[int], None],
+    removal_s: float = 0.0,
 ) -> int:
     """Run Locust to its end, and return its exit status. `check` is asked meanwhile, and may raise to end it.
+
+    Where it is ended, it has removal_s to remove what it made on the server.
 
     Raises LoadError where it overruns expected_s by START_AND_STOP_S + STOP_TIMEOUT_S. No process is ever left behind.
     """
@@ -228,12 +244,14 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
     limit_s = expected_s + START_AND_STOP_S + STOP_TIMEOUT_S
     deadline = time.monotonic() + limit_s
+    locust: subprocess.Popen[bytes] | None = None
     with (output.log.parent / "console.log").open("wb") as console:
-        locust = subprocess.Popen(
-            argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL,
-            stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
         try:
+            with signals_held():
+                locust = subprocess.Popen(
+                    argv, env=variables, cwd=output.log.parent, stdin=subprocess.DEVNULL,
+                    stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
             started(locust.pid)
             while locust.poll() is None:
                 check()
@@ -241,15 +259,35 @@ def run(
                     raise LoadError(f"Locust did not end within {limit_s:.0f} s: {last_words(output.log)}")
                 time.sleep(POLL_S)
         finally:
-            end_group(locust, KILL_GRACE_S)
+            if locust is not None:
+                end(locust, removal_s)
     return locust.returncode
+
+
+def end(locust: subprocess.Popen[bytes], removal_s: float) -> None:
+    """End what is left of Locust. Where it may take removal_s it is interrupted first, as Ctrl-C does.
+
+    It clears up then, also where it still prepares; SIGTERM would end it at once there.
+    """
+    if removal_s and locust.poll() is None:
+        locust.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            locust.wait(removal_s)
+    end_group(locust, KILL_GRACE_S)
 
 
 def abortion(output: Files) -> str | None:
     """Why Locust ended the run early, where a rule of abort_when told it to."""
     log = output.log.read_text(encoding="utf-8", errors="replace") if output.log.exists() else ""
-    found = re.search(f"{ABORTED} .*", log)
-    return found and found[0].replace(ABORTED, "aborted by abort_when:")
+    found = re.search(f"{ABORTED}(abort-when|rate-ceiling) (.*)", log)
+    return found and f"aborted by {found[1].replace('-', '_')}: {found[2]}"
+
+
+def check_failures(output: Files) -> None:
+    """Raise LoadAbortedError where a run too short for external.FAILURES_STOP was as hopeless."""
+    share = external.failed_share(output.response_times)
+    if share is not None and share >= MOST_FAILURES:
+        raise LoadAbortedError(f"{100 * share:.3g} % of the answers were failures, 429 among them")
 
 
 def check_answered(output: Files) -> None:

@@ -15,7 +15,7 @@ PAGES = Path("/proc/vmstat")
 
 
 class Machine:
-    """Reads MACHINE_COLUMNS of analysis/record.py, but for the time; a counter that the system has not is empty."""
+    """Reads MACHINE_COLUMNS of analysis/record, but for the time; a counter that the system has not is empty."""
 
     def __init__(self) -> None:
         self._throttled = list(_throttling_files(_read(GROUPS)))

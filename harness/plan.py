@@ -77,7 +77,8 @@ def _plain(level: Level) -> str:
 
 def duration_s(experiment: Experiment, runs: list[PlannedRun]) -> float:
     """How long the runs will take, in seconds, at the first guesses above."""
-    return sum(run_s(experiment) for _ in runs) + SERVER_START_S * len({run.server_number for run in runs})
+    start_s = SERVER_START_S if experiment.server.external is None else 0.0
+    return sum(run_s(experiment) for _ in runs) + start_s * len({run.server_number for run in runs})
 
 
 def assumptions(experiment: Experiment) -> list[str]:

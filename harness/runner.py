@@ -11,14 +11,16 @@ from typing import Any, Protocol
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RunRecord
-from harness import arrivals, configuration, load, reference
+from harness import arrivals, configuration, description, external, load, reference
+from harness.apply import Operator
 from harness.configuration import Value
 from harness.environment import environment
-from harness.experiment import WHOLE_SERVER, Experiment, ExperimentFile
-from harness.load import LoadError
+from harness.experiment import Experiment, ExperimentFile, External
+from harness.external import NOTHING, Consent, NotAllowed
+from harness.load import LoadAbortedError, LoadError
 from harness.plan import plan
 from harness.sampler import Sampler
-from harness.server import Running, ServerError, last_words, own, running, scratch_folder, wait_until_idle
+from harness.server import Running, Server, ServerError, last_words, own, running, scratch_folder, wait_until_idle
 from harness.systems import SYSTEMS
 
 TEXT_LIMIT_BYTES = 50_000_000
@@ -43,7 +45,7 @@ class Watcher(Protocol):
 def describe(file: ExperimentFile) -> ExperimentRecord:
     """experiment.json for this file, its plan included."""
     experiment = file.experiment
-    values = _values(file)
+    values = description.values(file)
     return ExperimentRecord(
         name=file.name,
         question=experiment.question,
@@ -55,8 +57,8 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         held_constant={
             path: next(iter(v)) for path, v in values.items() if len(v) == 1 and path not in experiment.factors
         },
-        notes=[*_notes(file, values), *arrivals.sentences(file)],
-        timing=_timing(experiment),
+        notes=[*description.notes(file, values), *arrivals.sentences(file)],
+        timing=description.timing(experiment),
         replicates=experiment.replicates,
         order=experiment.order.model_dump(),
         source=experiment.source.model_dump() if experiment.source else None,
@@ -70,75 +72,78 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
     )
 
 
-def _timing(experiment: Experiment) -> dict[str, float]:
-    """Declared lengths in seconds; a budget of requests has no declared steady state."""
-    timing = experiment.timing
-    declared = {"warm_up_s": timing.warm_up}
-    return declared if timing.steady_state is None else {**declared, "steady_state_s": timing.steady_state}
-
-
-def _values(file: ExperimentFile) -> dict[str, set[Any]]:
-    """Dotted path of everything that stays or varies to the values that it has in this experiment."""
-    values: dict[str, set[Any]] = {}
-    for treatment in file.treatments():
-        experiment = file.at(treatment)
-        server = experiment.server
-        flat = {
-            "workload": experiment.workload,
-            "server.system": server.system,
-            "server.configuration": server.configuration,
-        }
-        chosen = configuration.read(server.system, server.configuration).complete(dict(server.parameters))
-        parts: dict[str, dict[str, Any]] = {
-            "server.parameters": chosen,
-            "dataset": experiment.dataset,
-            **_options(experiment),
-        }
-        flat |= {f"{part}.{key}": value for part, given in parts.items() for key, value in given.items()}
-        flat |= {f"load.{key}": value for key, value in experiment.load.model_dump(exclude_none=True).items()}
-        for path, value in flat.items():
-            values.setdefault(path, set()).add(value)
-    return values
-
-
-def _options(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    return {f"options.{workload}": dict(given) for workload, given in experiment.options.items()}
-
-
-def _notes(file: ExperimentFile, values: dict[str, set[Any]]) -> list[str]:
-    """What the names of servers stand for, and what every configuration in use wants said; each sentence once."""
-    prefix = "server.parameters."
-    used = {path.removeprefix(prefix): v for path, v in values.items() if path.startswith(prefix)}
-    configurations = {(s.system, s.configuration) for s in (file.at(t).server for t in file.treatments())}
-    said = [note for pair in sorted(configurations) for note in configuration.read(*pair).notes(used)]
-    return list(dict.fromkeys([*_named_servers(file), *said]))
-
-
-def _named_servers(file: ExperimentFile) -> list[str]:
-    sentences = []
-    for name in file.experiment.factors.get(WHOLE_SERVER, []):
-        server = file.at({WHOLE_SERVER: name}).server
-        chosen = configuration.read(server.system, server.configuration).complete(dict(server.parameters))
-        words = ", ".join(f"{parameter} = {value}" for parameter, value in chosen.items())
-        sentences.append(f"{name} is {server.system}/{server.configuration} with {words}.")
-    return sentences
-
-
-def run(file: ExperimentFile, folder: Path, watcher: Watcher) -> list[RunRecord]:
+def run(file: ExperimentFile, folder: Path, watcher: Watcher, consent: Consent = NOTHING) -> list[RunRecord]:
     """Do every run of the plan that `folder` does not hold yet, and return the records of those done now.
 
     A run that fails is recorded with its reason, and the next one begins.
-    Raises InstallError where a server cannot be installed: then no run could be done.
+    On an external server that is not loopback nothing more is run once it could not bear the load.
+    Raises InstallError where a server cannot be installed: then no run could be done. Raises NotAllowed where the
+    experiment does what `consent` does not allow.
     """
+    external.check(file, consent)
+    operator = Operator(load.inherited_environment())
     missing = record.missing_runs(folder)
     records: list[RunRecord] = []
     for _, group in itertools.groupby(missing, key=lambda planned: planned.server_number):
         waiting = list(group)
         while waiting:
-            done = list(_on_one_server(file, folder, waiting, watcher))
+            outside = file.at(waiting[0].treatment).server.external
+            if outside is None:
+                done = list(_on_one_server(file, folder, waiting, watcher))
+            else:
+                done = list(_on_external(_Outside(outside, operator, consent), file, folder, waiting, watcher))
             records += done
             waiting = waiting[len(done) :]
+            if outside is not None and operator.must_stop:
+                return records
     return records
+
+
+@dataclasses.dataclass
+class _Outside:
+    """An external server, and who brings it to where it must be."""
+
+    external: External
+    operator: Operator
+    consent: Consent
+
+    def running(self) -> Running:
+        """As a run sees a server that is up: no processes, no configuration, nothing that may have died."""
+        variables = load.inherited_environment()
+        secrets = external.safe_in_numbers(external.secrets(self.external, variables))
+        target = external.target(self.external, variables)
+        return Running(Server(target, [], lambda: True, {}, "", secrets), {}, 0.0)
+
+    def keep_notes(self, partial: Path) -> None:
+        """Write what the operator's commands did into the run's folder."""
+        if text := self.operator.take():
+            secrets = external.secrets(self.external, load.inherited_environment())
+            _write(partial / "server" / "operator.log", text + "\n", secrets)
+
+
+def _on_external(
+    outside: _Outside, file: ExperimentFile, folder: Path, group: list[PlannedRun], watcher: Watcher
+) -> Iterator[RunRecord]:
+    """Runs on a server that stays as it is between them. At least one record comes out.
+
+    Where the server cannot be brought to where it must be, none of them is measured.
+    """
+    watcher.says(f"looking at {outside.external.host}")
+    with scratch_folder() as scratch:
+        try:
+            external.check_may_load(outside.external, outside.consent)  # a name may have got another address
+            outside.operator.bring(outside.external, scratch)
+        except (ServerError, NotAllowed) as error:
+            for planned in group:
+                yield _never_started(file, planned, folder, {}, str(error), watcher, outside)
+            return
+        up = outside.running()
+        watcher.server_ready(up)
+        for planned in group:
+            one = _Run(file, file.at(planned.treatment), planned, folder, up, {}, first=True, outside=outside)
+            yield one.go(watcher, scratch)
+            if outside.operator.must_stop or not outside.operator.is_applied(outside.external):
+                return
 
 
 def _on_one_server(
@@ -179,12 +184,17 @@ def _words(planned: PlannedRun, experiment: Experiment, parameters: dict[str, Va
 
 
 def _never_started(
-    file: ExperimentFile, planned: PlannedRun, folder: Path, parameters: dict[str, Value], reason: str, watcher: Watcher
-) -> RunRecord:
+    file: ExperimentFile, planned: PlannedRun, folder: Path, parameters: dict[str, Value], reason: str,
+    watcher: Watcher, outside: _Outside | None = None,
+) -> RunRecord:  # fmt: skip
     watcher.run_starts(planned)
     experiment = file.at(planned.treatment)
     partial = make_partial(folder, planned)
-    outcome = _record(file, experiment, planned, _server_facts(experiment, parameters, None), reason)
+    if outside is not None:
+        outside.keep_notes(partial)
+        reason = redact(reason, external.secrets(outside.external, load.inherited_environment()))
+    facts = _server_facts(experiment, parameters, None)
+    outcome = _record(file, experiment, planned, facts, reason, files=_files(partial))
     record.write_run(partial, outcome)
     record.finish_run(partial)
     watcher.run_ends(planned, outcome)
@@ -227,6 +237,8 @@ def _record(
 
 
 def _server_facts(experiment: Experiment, parameters: dict[str, Value], up: Running | None) -> dict[str, Any]:
+    if experiment.server.external is not None:
+        return external.facts(experiment.server.external)
     facts: dict[str, Any] = {
         "system": experiment.server.system,
         "configuration": experiment.server.configuration,
@@ -250,6 +262,8 @@ class _Run:
     parameters: dict[str, Value]
     first: bool
     """Whether the server has just been started for this run: its log then begins with the start."""
+    outside: _Outside | None = None
+    """Where the server is an external one."""
 
     def go(self, watcher: Watcher, scratch: Path) -> RunRecord:
         watcher.run_starts(self.planned)
@@ -258,9 +272,13 @@ class _Run:
         measured: dict[str, Any] = {}
         reason = None
         try:
+            self._look(scratch)
             self._load(partial, scratch, measured)
+            self._look(scratch)
         except (LoadError, ServerError) as error:
-            reason = str(error)
+            reason = redact(str(error), self.up.server.secrets)
+            if self.outside is not None and isinstance(error, LoadAbortedError):
+                self.outside.operator.must_stop = not external.is_loopback(self.outside.external)
         finally:
             # An interrupted run leaves what it has, too, and never a secret.
             self._keep_logs(partial, offsets)
@@ -270,6 +288,11 @@ class _Run:
         record.finish_run(partial)
         watcher.run_ends(self.planned, outcome)
         return outcome
+
+    def _look(self, scratch: Path) -> None:
+        """An external server may be changed by others: what was measured counts where it was the same at both ends."""
+        if self.outside is not None:
+            self.outside.operator.look(self.outside.external, scratch)
 
     def _load(self, partial: Path, scratch: Path, measured: dict[str, Any]) -> None:
         experiment = self.experiment
@@ -308,11 +331,14 @@ class _Run:
         home = scratch / "home"
         home.mkdir(exist_ok=True)
         variables = load.environment(self.up.target, load.inherited_environment(), home)
-        status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started)
+        stays = () if self.outside is None else (load.REMOVAL_S,)
+        status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started, *stays)
         measured["locust"]["exit_code"] = status
         measured["lost_workers"] = lost = load.lost_workers(output)
         if reason := load.abortion(output):
-            raise LoadError(reason)
+            raise LoadAbortedError(reason)
+        if self.outside is not None:
+            load.check_failures(output)
         if lost and self.experiment.load.requests is not None:
             raise LoadError(load.budget_lost(lost))
         if status != (load.LOST_WORKERS_STATUS if lost else 0):
@@ -321,6 +347,8 @@ class _Run:
         return load.processes(output)
 
     def _keep_logs(self, partial: Path, offsets: dict[str, int]) -> None:
+        if self.outside is not None:
+            self.outside.keep_notes(partial)
         for name, text in self.up.server.rendered.items():
             _write(partial / "configuration" / name, text, self.up.server.secrets)
         for process in self.up.server.processes:
@@ -328,7 +356,10 @@ class _Run:
                 log.seek(offsets[process.name])
                 text = log.read(TEXT_LIMIT_BYTES).decode("utf-8", errors="replace")
             _write(partial / "server" / process.log.name, text, self.up.server.secrets)
-        for path in [*partial.glob("locust/*"), *partial.glob("warm_up/locust/*")]:
+        # An operator's password may be a word that stands in a request's name: Locust's tables, which hold names and
+        # numbers only, stay as they are.
+        kinds = "*" if self.outside is None else "*.log"
+        for path in [*partial.glob(f"locust/{kinds}"), *partial.glob(f"warm_up/locust/{kinds}")]:
             _write(path, path.read_text(encoding="utf-8", errors="replace"), self.up.server.secrets)
 
 

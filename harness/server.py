@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -148,11 +149,34 @@ def running(
         stop(up)
 
 
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Keep back what would end the program until the block is left, and the process started in it has a name.
+
+    Enter it within the `try` that ends the process: an interrupt that was kept back is raised where it is left.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    held: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in ours:
+        signal.signal(number, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
 def _start(up: Running, folder: Path, ready_timeout_s: float) -> None:
     began = time.monotonic()
     for process in up.server.processes:
         process.log.parent.mkdir(parents=True, exist_ok=True)
-        with process.log.open("ab") as log:
+        with process.log.open("ab") as log, signals_held():
             # A session of its own: an interrupt at the terminal reaches the harness only, which stops all in order.
             up.popens[process.name] = subprocess.Popen(
                 process.argv, env=process.environment, cwd=process.log.parent,

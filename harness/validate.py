@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,28 +10,22 @@ import pydantic
 
 from analysis import rules
 from analysis.record import METRICS, Level
-from harness import arrivals, configuration, load, reference
+from harness import arrivals, configuration, external_checks, load, reference
 from harness.configuration import Configuration
 from harness.experiment import (
     RATES,
     WHOLE_SERVER,
-    Document,
     Experiment,
-    ExperimentError,
     ExperimentFile,
-    Keys,
-    ParsedFile,
-    Problem,
-    duration_s,
     factor_levels,
-    load_problems,
-    sentence,
-    shape_problems,
     substitute,
     treatments,
     whole_servers,
 )
 from harness.install import REPOSITORY
+from harness.parsed_file import Document, ExperimentError, Keys, ParsedFile, Problem, mapping
+from harness.schedules import derive_steady_state, schedule_problems, schedules_of
+from harness.shape import load_problems, sentence, shape_problems
 from harness.suggestions import did_you_mean, there_is_no
 from harness.systems import SYSTEMS
 
@@ -61,17 +54,20 @@ def read(path: Path, overrides: tuple[str, ...] = (), rate_files: dict[str, str]
     factors = factor_levels(parsed.document)
     known = _factor_paths(parsed.document)
     document = substitute(parsed.document, {path: levels[0] for path, levels in factors.items() if path in known})
-    schedules = _schedules(document, factors)
+    schedules = schedules_of(document, factors)
     if rate_files is None:
         rate_files = arrivals.read_files(path.parent, [name for key, name, _, _ in schedules if key == "arrival_rates"])
-    _derive_steady_state(document, rate_files)
+    derive_steady_state(document, rate_files)
     found = [*_whole_server_problems(parsed.document), *_problems(document, factors)]
-    found += [*_schedule_problems(document, schedules, rate_files)]
+    found += [*schedule_problems(document, schedules, rate_files)]
     problems = [parsed.problem(keys, message) for keys, message in found]
     problems += _varied_overrides(overrides, factors)
     if problems:
         raise ExperimentError(path, problems)
-    return ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document), rate_files)
+    file = ExperimentFile(path.stem, text, document, overrides, Experiment.model_validate(document), rate_files)
+    if above := [parsed.problem(("load",), message) for message in external_checks.ceiling_problems(file)]:
+        raise ExperimentError(path, above)
+    return file
 
 
 def workloads() -> list[str]:
@@ -97,81 +93,17 @@ def _problems(document: Document, factors: dict[str, list[Level]]) -> Found:
 def _name_null_caches(document: Document) -> None:
     """YAML reads an unquoted `null` as nothing; as a parameter's value it is the word."""
     named = whole_servers(document)
-    everywhere = (_mapping(document, "server", "parameters"), *(_mapping(named, name, "parameters") for name in named))
+    everywhere = (mapping(document, "server", "parameters"), *(mapping(named, name, "parameters") for name in named))
     for parameters in everywhere:
         for name, value in parameters.items():
             parameters[name] = "null" if value is None else value
-    for path, levels in _mapping(document, "factors").items():
+    for path, levels in mapping(document, "factors").items():
         if path.startswith("server.parameters.") and isinstance(levels, list):
             levels[:] = ["null" if level is None else level for level in levels]
-    for selection in (_mapping(document, "baseline"), _mapping(document, "primary", "at")):
+    for selection in (mapping(document, "baseline"), mapping(document, "primary", "at")):
         for path, level in selection.items():
             if path.startswith("server.parameters.") and level is None:
                 selection[path] = "null"
-
-
-Schedules = list[tuple[str, str, Keys, str]]
-"""Key of `load`, its value, where that stands, and what a message about it begins with."""
-
-
-def _schedules(document: Document, factors: dict[str, list[Level]]) -> Schedules:
-    """Every schedule that the experiment names, as a value or as a level; what is not text is another check's."""
-    found: Schedules = []
-    for key in arrivals.READERS:
-        path = f"load.{key}"
-        if path in factors:
-            places: list[tuple[Any, Keys, str]] = [
-                (level, ("factors", path, i), f"factors.{path}: level {level!r}")
-                for i, level in enumerate(factors[path])
-            ]
-        else:
-            places = [(_mapping(document, "load").get(key), ("load", key), path)]
-        found += [(key, value, keys, words) for value, keys, words in places if isinstance(value, str)]
-    return found
-
-
-def _derive_steady_state(document: Document, rate_files: dict[str, str]) -> None:
-    """timing.steady_state may be left out where a schedule's length says it: what is left of that after the warm-up."""
-    timing, given = document.get("timing"), _mapping(document, "load")
-    schedules = [(key, given[key]) for key in arrivals.READERS if isinstance(given.get(key), str)]
-    if not isinstance(timing, dict) or "steady_state" in timing or len(schedules) != 1:
-        return
-    try:
-        left_s = arrivals.find(*schedules[0], rate_files).length_s - duration_s(timing.get("warm_up"))
-    except ValueError:
-        return
-    if _is_window(left_s):
-        timing["steady_state"] = f"{round(left_s)}s"
-
-
-def _schedule_problems(document: Document, schedules: Schedules, rate_files: dict[str, str]) -> Found:
-    """What is no schedule, and where its length is not that of warm-up and steady state."""
-    timing = _mapping(document, "timing")
-    for key, value, keys, words in schedules:
-        try:
-            length_s = arrivals.find(key, value, rate_files).length_s
-        except ValueError as error:
-            yield keys, f"{words}: {error}"
-            continue
-        try:
-            warm_up_s = duration_s(timing.get("warm_up"))
-            steady_s = duration_s(timing["steady_state"]) if "steady_state" in timing else None
-        except ValueError:
-            continue  # said of timing
-        if steady_s is None:
-            if not _is_window(length_s - warm_up_s):
-                yield keys, f"{words}: lasts {length_s:g} s, {_LEAVES.format(length_s - warm_up_s)}"
-        elif abs(length_s - warm_up_s - steady_s) > SAME_LENGTH_S:
-            yield keys, f"{words}: lasts {length_s:g} s, {_NOT_THE_RUN.format(warm_up_s + steady_s)}"
-
-
-def _is_window(length_s: float) -> bool:
-    return 1 - SAME_LENGTH_S < length_s < math.inf and abs(length_s - round(length_s)) < SAME_LENGTH_S
-
-
-SAME_LENGTH_S = 1e-5
-_LEAVES = "which leaves {:g} s of steady state after timing.warm_up; it has to leave whole seconds, at least 1"
-_NOT_THE_RUN = "and the run's warm-up and steady state {:g} s; it begins with the run, so they must be equal"
 
 
 def _existence_problems(document: Document) -> Found:
@@ -179,15 +111,15 @@ def _existence_problems(document: Document) -> Found:
     workload = document.get("workload")
     if isinstance(workload, str) and workload not in workloads():
         yield ("workload",), f"workload: {there_is_no(workload, workloads())}"
-    system = _mapping(document, "server").get("system")
-    if isinstance(system, str):
+    system = mapping(document, "server").get("system")
+    if isinstance(system, str) and "external" not in mapping(document, "server"):
         yield from _server_problems(system, document)
         if isinstance(workload, str) and workload in workloads() and workload.split("_")[0] != system:
             yield ("workload",), f"workload: {workload} drives {workload.split('_')[0]}, and the server is {system}"
     chosen = list(map(str, factor_levels(document).get("workload", [workload])))
-    for name in _mapping(document, "options"):
+    for name in mapping(document, "options"):
         if name in chosen and name in workloads():
-            yield from _option_problems(name, _mapping(document, "options", name))
+            yield from _option_problems(name, mapping(document, "options", name))
         else:
             known = [w for w in workloads() if w in chosen]
             words = " or ".join(chosen)
@@ -218,12 +150,14 @@ def _server_problems(system: str, document: Document) -> Found:
         yield ("server", "system"), f"server.system: {there_is_no(system, known)}"
         return
     chosen = _configuration(document)
-    name = _mapping(document, "server").get("configuration")
+    name = mapping(document, "server").get("configuration")
     if chosen is not None:
         if lacks := chosen.lacks(SYSTEMS[system].NEEDS_PARAMETERS, SYSTEMS[system].NEEDS_TEMPLATES):
             yield ("server", "configuration"), f"server.configuration: {system}/{name} lacks {', '.join(lacks)}"
-        for parameter, message in chosen.errors(_mapping(document, "server", "parameters")).items():
+        for parameter, message in chosen.errors(mapping(document, "server", "parameters")).items():
             yield ("server", "parameters", parameter), f"server.parameters.{message}"
+        for message in chosen.refusals(mapping(document, "server", "parameters")):
+            yield ("server", "parameters"), f"server.parameters: {message}"
     elif isinstance(name, str):
         names = configuration.configurations(system)
         yield ("server", "configuration"), f"server.configuration: {there_is_no(name, names)}"
@@ -241,7 +175,7 @@ _DATASET_WORDS = {"missing": "is missing", "extra_forbidden": "{}"}
 
 
 def _configuration(document: Document) -> Configuration | None:
-    server = _mapping(document, "server")
+    server = mapping(document, "server")
     try:
         return configuration.read(str(server.get("system")), str(server.get("configuration")))
     except KeyError:
@@ -251,7 +185,7 @@ def _configuration(document: Document) -> Configuration | None:
 def _factor_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     if not isinstance(document.get("factors", {}), dict):
         yield ("factors",), "factors: write a mapping of dotted paths to lists of levels"
-    for path, given in _mapping(document, "factors").items():
+    for path, given in mapping(document, "factors").items():
         keys: Keys = ("factors", path)
         levels = factors.get(path, given)
         if not isinstance(levels, list) or not levels:
@@ -294,7 +228,9 @@ def _treatment_problems(document: Document, factors: dict[str, list[Level]]) -> 
 def _server_treatment_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     """What one server configuration takes as a parameter's value and another one does not."""
     of_server = {path: levels for path, levels in factors.items() if path.startswith("server.")}
-    system = str(_mapping(document, "server").get("system"))
+    system = str(mapping(document, "server").get("system"))
+    if system not in SYSTEMS:
+        return
     alone = [substitute(document, {path: level}) for path, levels in of_server.items() for level in levels]
     already = {message for changed in (document, *alone) for _, message in _server_problems(system, changed)}
     told: set[str] = set()
@@ -302,19 +238,20 @@ def _server_treatment_problems(document: Document, factors: dict[str, list[Level
         for keys, message in _server_problems(system, substitute(document, treatment)):
             if message not in already | told:
                 told.add(message)
-                where = f"with server.configuration = {treatment.get('server.configuration')}"
-                yield ("factors", ".".join(map(str, keys))), f"{message} {where}"
+                name = treatment.get("server.configuration")
+                where = "" if name is None else f" with server.configuration = {name}"
+                yield ("factors", ".".join(map(str, keys))), f"{message}{where}"
 
 
 def _whole_server_problems(document: Document) -> Found:
     """`factors.server` stands for `server` and all in it."""
-    given = _mapping(document, "factors").get(WHOLE_SERVER)
+    given = mapping(document, "factors").get(WHOLE_SERVER)
     if given is None:
         return
     if not isinstance(given, dict) or not given or not all(isinstance(server, dict) for server in given.values()):
         yield ("factors", WHOLE_SERVER), f"factors.server: write names with a whole server each, as in {_WHOLE}"
         return
-    for path in _mapping(document, "factors"):
+    for path in mapping(document, "factors"):
         if path.startswith(f"{WHOLE_SERVER}."):
             yield ("factors", path), f"factors.{path}: write it into each server of factors.server instead"
     if "server" in document:
@@ -328,6 +265,7 @@ def _document_problems(document: Document) -> Found:
     # What is wrong with factors themselves is said once, by _factor_problems.
     yield from ((keys, message) for keys, message in shape_problems(document) if keys[:1] != ("factors",))
     yield from load_problems(document)
+    yield from external_checks.problems(document, factor_levels(document))
     yield from _existence_problems(document)
     yield from _share_problems(document)
 
@@ -336,23 +274,25 @@ def _factor_paths(document: Document) -> list[str]:
     """Dotted paths that may be factors in this document."""
     chosen = _configuration(document)
     parameters = [f"server.parameters.{name}" for name in chosen.declaration.parameters] if chosen else []
-    dataset = [f"dataset.{name}" for name in _mapping(document, "dataset")]
-    options = [f"options.{w}.{key}" for w, given in _mapping(document, "options").items() for key in given or {}]
-    return [*FREE_FACTORS, *parameters, *dataset, *options]
+    dataset = [f"dataset.{name}" for name in mapping(document, "dataset")]
+    options = [f"options.{w}.{key}" for w, given in mapping(document, "options").items() for key in given or {}]
+    external = mapping(document, "server", "external")
+    own = [f"{external_checks.ROOT}.parameters.{name}" for name in mapping(external, "parameters")]
+    return [*FREE_FACTORS, *(external_checks.FACTORS if external else ()), *own, *parameters, *dataset, *options]
 
 
 def _selection_problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     """baseline and primary.at name factors and levels; primary.metric names a metric."""
     for keys in (("baseline",), ("primary", "at")):
-        for path, level in _mapping(document, *keys).items():
+        for path, level in mapping(document, *keys).items():
             if path not in factors:
                 yield (*keys, path), f"{'.'.join(keys)}: {path} is not a factor{did_you_mean(path, list(factors))}"
             elif not any(_same(level, known) for known in factors[path]):
                 yield (*keys, path), f"{'.'.join(keys)}: {level!r} is not a level of {path}; it has {factors[path]}"
-    for path in _mapping(document, "primary", "at"):
-        if path in _mapping(document, "baseline"):
+    for path in mapping(document, "primary", "at"):
+        if path in mapping(document, "baseline"):
             yield ("primary", "at", path), f"primary.at: {path} is what the baseline is about; name other factors here"
-    metric = _mapping(document, "primary").get("metric", "throughput")
+    metric = mapping(document, "primary").get("metric", "throughput")
     if metric not in METRICS:
         yield ("primary", "metric"), f"primary.metric: {there_is_no(metric, METRICS)}"
     yield from _change_problems(document)
@@ -376,63 +316,8 @@ def _same(level: Level, other: Level) -> bool:
 
 
 def _share_problems(document: Document) -> Found:
-    load = _mapping(document, "load")
+    load = mapping(document, "load")
     slots, processes = load.get("users", load.get("max_in_flight")), load.get("processes", 1)
     if isinstance(slots, int) and isinstance(processes, int) and processes > slots > 0:  # 0 is wrong for itself
         word = "users" if "users" in load else "requests in flight"
         yield ("load", "processes"), f"load.processes: {processes} processes cannot share {slots} {word}"
-
-
-def _mapping(document: Document, *keys: str) -> dict[str, Any]:
-    node: Any = document
-    for key in keys:
-        node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else {}
-
-
-def comparisons(experiment: Experiment) -> int:
-    """How many comparisons of the primary metric the experiment makes: m of the verdict."""
-    against = math.prod(len(experiment.factors[path]) for path in experiment.baseline) - 1
-    elsewhere = [f for f in experiment.factors if f not in experiment.baseline and f not in experiment.primary.at]
-    return max(0, against) * math.prod(len(experiment.factors[f]) for f in elsewhere)
-
-
-def deciding_replicates(comparisons_made: int) -> int:
-    """The fewest replicates a side with which an exact Mann-Whitney interval exists at level 1 - 0.05/m.
-
-    The smallest two-sided p of n against n is 2 / C(2n, n).
-    """
-    return next(n for n in range(2, 100) if 2 / math.comb(2 * n, n) <= 0.05 / max(1, comparisons_made))
-
-
-def remarks(experiment: Experiment) -> list[str]:
-    """What a plan cannot do, in sentences. It may be run all the same."""
-    return [*_verdict_remarks(experiment), *_objective_remarks(experiment)]
-
-
-def _verdict_remarks(experiment: Experiment) -> list[str]:
-    if not experiment.baseline:
-        return ["No baseline is named, so there will be tables and no verdict."]
-    m = comparisons(experiment)
-    needed = deciding_replicates(m)
-    if experiment.replicates >= needed:
-        return []
-    return [
-        f"This plan cannot decide: {m} comparison{'s' * (m != 1)} of {experiment.primary.metric} "
-        f"need{'s' * (m == 1)} at least {needed} replicates a side, and it has {experiment.replicates}."
-    ]
-
-
-def _objective_remarks(experiment: Experiment) -> list[str]:
-    """Objectives are judged on an interval of the median run, which takes replicates; counts are not."""
-    read = [rules.parse(text) for text in experiment.objectives]
-    estimated = [rule for rule in read if not rule.is_change and rule.measure.name != "count"]
-    m = len(treatments(experiment.factors))
-    # The smallest two-sided p of the sign test on n runs is 2 / 2^n.
-    needed = next(n for n in range(1, 100) if 2.0 ** (1 - n) <= 0.05 / m * (1 + 1e-9))
-    if not estimated or experiment.replicates >= needed:
-        return []
-    return [
-        f"This plan cannot decide on its objectives: over {m} treatment{'s' * (m != 1)} they need at least {needed} "
-        f"replicates, and it has {experiment.replicates}."
-    ]

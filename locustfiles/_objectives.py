@@ -1,7 +1,8 @@
-"""`--objective RULE` judges a run of Locust at its end; `--abort-when RULE` ends a hopeless one early.
+"""`--objective RULE` judges a run of Locust at its end; `--abort-when RULE` ends a hopeless one early, and
+`--rate-ceiling R` one that asks a server for more than it may.
 
-Both look at what the processes counted together, in the process that the user started: workers add the histograms of
-their seconds to the reports that they send the master anyway. Nothing is counted where neither option is given.
+All look at what the processes counted together, in the process that the user started: workers add the histograms of
+their seconds to the reports that they send the master anyway. Nothing is counted where no option is given.
 
 A run is one run: it is judged on its counted value, over the whole test, and says nothing of the next. Exit code 1
 where an objective failed, 3 where too little was seen to say, 0 where all passed, although some requests may have
@@ -13,7 +14,10 @@ failed: objectives, where given, decide instead of Locust's --exit-code-on-error
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -22,6 +26,7 @@ from typing import Any
 import _preparation  # noqa: F401 (its listeners, which prepare a test and collect its last reports, come first)
 import gevent
 import locust.log
+from _arrivals import read_rate
 from _completion import end_test
 from _histograms import Histograms
 from _options import checked, option
@@ -33,7 +38,10 @@ from locust.env import Environment
 from locust.runners import WORKER_REPORT_INTERVAL, LocalRunner, MasterRunner, WorkerRunner
 
 WINDOW_S = 5
-"""--abort-when looks at the last so many seconds, once the test is as old."""
+"""--abort-when looks at the last so many seconds, once the test is as old; a rule may say another number."""
+CEILING_WINDOW_S = 10
+"""--rate-ceiling R allows 10 R answers in any 10 seconds."""
+LONGEST_WINDOW_S = 600
 FAILED, INCONCLUSIVE = 1, 3
 
 log = logging.getLogger(__name__)
@@ -44,6 +52,43 @@ Rows = Iterable[Iterable[Any]]
 def rules_of(environment: Environment, name: str) -> list[Rule]:
     """The rules of an option."""
     return [parse(text) for text in option(environment, name) or ()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Abortion:
+    """A rule that ends the test where it holds over the last so many seconds."""
+
+    text: str
+    rule: Rule
+    window_s: int
+
+
+def read_abortion(text: str) -> Abortion:
+    """ "failure_ratio > 50%" or "failure_ratio > 50% over 10s". Raises ValueError for anything else."""
+    flat = " ".join(text.split())
+    match = re.fullmatch(r"(.*\S) over (\d{1,3}) ?s", flat)
+    window_s = int(match[2]) if match else WINDOW_S
+    if not 1 <= window_s <= LONGEST_WINDOW_S:
+        raise ValueError(f"{flat!r}: a rule is held against 1 to {LONGEST_WINDOW_S} seconds")
+    return Abortion(flat, parse(match[1] if match else flat), window_s)
+
+
+def ceiling_of(environment: Environment) -> float | None:
+    """Most answers in CEILING_WINDOW_S, or None where there is no ceiling.
+
+    In the open model the load was told its rate, and answers bunch by chance: five standard deviations of a Poisson
+    process' count are no excess. In the closed model nothing but this keeps the rate below the ceiling.
+    """
+    text = option(environment, "rate_ceiling")
+    if not text:
+        return None
+    most = read_rate(text) * CEILING_WINDOW_S
+    return most + 5 * math.sqrt(most) if is_open(environment) else most
+
+
+def is_open(environment: Environment) -> bool:
+    """Whether arrivals are asked for."""
+    return any(option(environment, name) for name in ("arrival_rate", "arrival_steps", "arrival_rates"))
 
 
 class Counter:
@@ -57,7 +102,7 @@ class Counter:
     def on_test_start(self, **_: Any) -> None:
         """Begin anew; a worker learns the options of the test with its start."""
         self.take()
-        wanted = bool(option(self._environment, "objective") or option(self._environment, "abort_when"))
+        wanted = any(option(self._environment, name) for name in ("objective", "abort_when", "rate_ceiling"))
         if wanted and not self._is_counting:
             self._environment.events.request.add_listener(self._histograms.on_request)
             self._is_counting = True
@@ -88,7 +133,8 @@ class Judge:
         """Begin anew, and watch where a rule may end the test."""
         self._total, self._by_second, self._test = Counts(), {}, self._test + 1
         self._begun_s, self._ended_s = time.monotonic(), 0.0
-        if rules := rules_of(self._environment, "abort_when"):
+        rules = [read_abortion(text) for text in option(self._environment, "abort_when") or ()]
+        if rules or ceiling_of(self._environment) is not None:
             gevent.spawn(self._watch, rules, self._test)
 
     def on_worker_report(self, data: dict[str, Any], **_: Any) -> None:
@@ -141,7 +187,8 @@ class Judge:
             self._total.add([row])
             self._by_second.setdefault(next(iter(row)), []).append(row)
 
-    def _watch(self, rules: list[Rule], test: int) -> None:
+    def _watch(self, rules: list[Abortion], test: int) -> None:
+        longest_s = max([CEILING_WINDOW_S, *(rule.window_s for rule in rules)])
         # Workers report every few seconds: younger seconds are not whole here yet.
         lag_s = 0 if self._counter is not None else int(WORKER_REPORT_INTERVAL) + 1
         unix_s = clock_of(self._environment)
@@ -151,25 +198,43 @@ class Judge:
             gevent.sleep(int(now) + 1 - now)
             self._collect()
             end = int(unix_s()) - lag_s
-            for second in [s for s in self._by_second if s < end - WINDOW_S]:
+            for second in [s for s in self._by_second if s < end - longest_s]:
                 del self._by_second[second]
-            if end - WINDOW_S >= first and self._aborts(rules, end):
-                return
-
-    def _aborts(self, rules: list[Rule], end: int) -> bool:
-        """Whether a rule holds for the seconds before `end`; then the test is ended."""
-        seen = Counts()
-        for second in range(end - WINDOW_S, end):
-            seen.add(self._by_second.get(second, ()))
-        for rule in rules:
-            value = seen.value(rule, WINDOW_S)
-            if value is not None and rule.holds(value):
-                log.error("%s %s: %s over %d s.", ABORTED, rule.text, shown(rule, value), WINDOW_S)
+            if reason := self._above_ceiling() or self._hopeless(rules, first, end):
+                log.error("%s%s.", ABORTED, reason)
                 if self._environment.process_exit_code is None:
                     self._environment.process_exit_code = FAILED
                 end_test(self._environment)
-                return True
-        return False
+                return
+
+    def _hopeless(self, rules: list[Abortion], first: int, end: int) -> str | None:
+        """Which rule holds for the seconds before `end`, and what was seen."""
+        for abortion in rules:
+            if end - abortion.window_s < first:
+                continue
+            value = self._seen(end - abortion.window_s, end).value(abortion.rule, abortion.window_s)
+            if value is not None and abortion.rule.holds(value):
+                seen = shown(abortion.rule, value)
+                return f"abort-when {abortion.rule.text}: {seen} over {abortion.window_s} s"
+        return None
+
+    def _above_ceiling(self) -> str | None:
+        """Whether the latest seconds, the one that runs among them, hold too many answers: no window need be full."""
+        most = ceiling_of(self._environment)
+        if most is None or not self._by_second:
+            return None
+        end = max(self._by_second) + 1
+        seen = self._seen(end - CEILING_WINDOW_S, end).answers
+        if seen <= most:
+            return None
+        rate = read_rate(option(self._environment, "rate_ceiling"))
+        return f"rate-ceiling {rate:g}/s: {seen} answers within {CEILING_WINDOW_S} s"
+
+    def _seen(self, start: int, end: int) -> Counts:
+        seen = Counts()
+        for second in range(start, end):
+            seen.add(self._by_second.get(second, ()))
+        return seen
 
 
 def shown(rule: Rule, value: float) -> str:
@@ -181,7 +246,7 @@ def shown(rule: Rule, value: float) -> str:
     return f"{value:.3g}/s" if rule.unit == "/s" else f"{value:,.0f}"
 
 
-ABORTED = "Aborted by --abort-when"
+ABORTED = "Aborted by --"
 _KEY = "stackswarm_counts"
 
 
@@ -199,11 +264,19 @@ def _add_options(parser: LocustArgumentParser) -> None:
     parser.add_argument(
         "--abort-when",
         action="append",
-        type=checked(parse),
+        type=checked(read_abortion),
         metavar="RULE",
         include_in_web_ui=False,
         help=f"End the test, with exit code 1, as soon as this holds over {WINDOW_S} seconds, as in "
-        "'failure_ratio > 50%%'. May be repeated.",
+        "'failure_ratio > 50%%', or over as many as it says, 'failure_ratio > 50%% over 10s'. May be repeated.",
+    )
+    parser.add_argument(
+        "--rate-ceiling",
+        type=checked(read_rate),
+        metavar="R",
+        include_in_web_ui=False,
+        help=f"End the test, with exit code 1, as soon as {CEILING_WINDOW_S} seconds hold more than {CEILING_WINDOW_S} "
+        "R answers, failures among them, of all processes together: for a server that may not be asked for more.",
     )
 
 

@@ -56,9 +56,17 @@ def parse(text: str) -> Rule:
         raise ValueError(f"{flat!r} is not a rule, such as p95(response_time) < 250ms")
     try:
         name, unit, time, fraction, above_us = _measure(match[1])
-        return Rule(flat, name, unit, time, fraction, above_us, match[2], _limit(match[3].strip(), unit))
+        rule = Rule(flat, name, unit, time, fraction, above_us, match[2], _limit(match[3].strip(), unit))
+        _refuse_empty(rule)
     except ValueError as error:
         raise ValueError(f"{flat!r}: {error}") from None
+    return rule
+
+
+def _refuse_empty(rule: Rule) -> None:
+    """A rule that holds at both ends of what there can be, or at neither, decides nothing."""
+    if rule.holds(0.0) == rule.holds(1.0 if rule.unit == "ratio" else math.inf):
+        raise ValueError(f"it can never {'fail' if rule.holds(0.0) else 'hold'}, whatever is measured")
 
 
 def _measure(text: str) -> tuple[str, str, str | None, float | None, float | None]:
@@ -70,7 +78,7 @@ def _measure(text: str) -> tuple[str, str, str | None, float | None, float | Non
     if match is None:
         _known(text, [*PLAIN, "p95(response_time)"])
         raise ValueError(f"{text} needs no more words")
-    digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", match[1])
+    digits = re.fullmatch(r"p([0-9]{1,2}(?:\.[0-9]+)?)", match[1])
     fraction = float(Fraction(digits[1]) / 100) if digits else 0.0
     if not fraction:
         _known(match[1], (*STATISTICS, "count", "p50", "p90", "p95", "p99"))
@@ -89,9 +97,11 @@ def _known(word: str, known: Iterable[str]) -> str:
 
 
 def _limit(text: str, unit: str) -> float:
-    match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*(\D*)", text)
+    match = re.fullmatch(r"\+?([0-9]+(?:\.[0-9]+)?)\s*([^0-9]*)", text)
     if match is None or match[2] not in UNITS[unit]:
         raise ValueError(f"{text!r} is not a limit here; write it as in {', '.join('5' + u for u in UNITS[unit])}")
+    if unit == "ratio" and not match[2] and float(match[1]) > 1:
+        raise ValueError(f"{text!r} is a ratio, and so {100 * float(match[1]):g}%; did you mean {text}%?")
     return float(Fraction(match[1]) * UNITS[unit][match[2]])
 
 
@@ -101,6 +111,11 @@ class Counts:
     def __init__(self) -> None:
         self._times: dict[str, Counter[int]] = {"response": Counter(), "service": Counter()}
         self._failures = 0
+
+    @property
+    def answers(self) -> int:
+        """Successes and failures."""
+        return self._times["response"].total() + self._failures
 
     def add(self, rows: Iterable[Iterable[Any]]) -> None:
         """Count rows of _histograms.py: second, endpoint, outcome, clock, bucket_us, count."""
@@ -115,12 +130,12 @@ class Counts:
         successes = self._times["response"].total()
         if rule.name == "throughput":
             return successes / seconds if seconds > 0 else None
-        if successes + self._failures == 0:
+        if self.answers == 0:
             return None
         if rule.time is not None:
             return _of_times(rule, self._times_of(rule.time))
         part = self._failures if rule.name == "failure_ratio" else successes
-        return part / (successes + self._failures)
+        return part / self.answers
 
     def _times_of(self, time: str) -> Counter[int]:
         """In the closed model the two times are one."""

@@ -1,4 +1,4 @@
-"""Imported runs as an experiment folder of record.py: written by `python -m analysis import`, read as any other."""
+"""Imported runs as an experiment folder of analysis/record: written by `python -m analysis import`."""
 
 from __future__ import annotations
 

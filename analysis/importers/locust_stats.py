@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from analysis.endpoints import ALL_REQUESTS, told_apart
 from analysis.importers.csv_rows import Row, Table, read_table
 from analysis.importers.harmless import harmless
 from analysis.importers.oddities import Oddities
-from analysis.metrics import ALL_REQUESTS
 from analysis.record import RecordError
 
 STATS, REQUESTS, DISTRIBUTION = "_stats.csv", "_requests.csv", "_distribution.csv"
@@ -88,7 +88,10 @@ def is_total(row: Row) -> bool:
 
 def endpoint_of(row: Row, file: str, oddities: Oddities) -> str:
     """Endpoint of a row as it may be shown."""
-    return harmless(f"{row.text(*TYPE)} {row.text('Name')}".strip(), file, row.line, oddities)
+    name = harmless(f"{row.text(*TYPE)} {row.text('Name')}".strip(), file, row.line, oddities)
+    if told_apart(name) != name:
+        oddities.note(file, f"an endpoint is called as all of them together; shown as {told_apart(name)!r}", row.line)
+    return told_apart(name)
 
 
 # --- before 0.13 -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Experiment folders with known numbers, exactly as record.py says, made without any server."""
+"""Experiment folders with known numbers, exactly as record/format.py says, made without any server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -113,11 +114,11 @@ def _make_run(folder: Path, plan: Plan, run: PlannedRun) -> list[Sample]:
     path = folder / record.RUNS_FOLDER / run.folder
     (path / "response_times").mkdir(parents=True)
     noise = random.Random(f"{plan.seed} {run.number}")
-    start = START + run.number * 20
+    start = START + run.number * max(20, plan.warm_up_s + plan.steady_s)
     samples = _samples(plan, run.treatment, noise, start)
     write_response_times(path, samples, plan.model)
     write_usage(path, plan, run, samples, start)
-    write_health(path, plan, run, start)
+    write_health(path, plan, run, start, samples)
     write_locust_csv(path, len(samples))
     record.write_run(path, run_record(plan, run, start))
     return samples
@@ -173,24 +174,18 @@ def write_usage(path: Path, plan: Plan, run: PlannedRun, samples: list[Any], sta
         csv.writer(stream).writerows([record.USAGE_COLUMNS, *rows])
 
 
-def write_health(path: Path, plan: Plan, run: PlannedRun, start: int) -> None:
+def write_health(path: Path, plan: Plan, run: PlannedRun, start: int, samples: list[Sample]) -> None:
     """Two processes that fare well, but for what plan.health says of the first."""
-    rate = round(plan.rate(run.treatment))
-    arrivals = {
-        "offered": rate,
-        "started": rate,
-        "late": 0,
-        "late_all_busy": 0,
-        "dropped": 0,
-        "unstarted": 0,
-        "in_flight_max": 9,
-    }
     for process in (0, 1):
+        # Nobody is under way between two seconds, so that no law about queues has anything to hold against them.
+        began = Counter(int(end) for end, *_ in samples[process::2])
         changes = plan.health(run.treatment) if process == 0 else {}
         grows = {name: changes.get(name, 0) for name in ("run_queue_delay_us", "tcp_retransmits", "listen_overflows")}
         lines = []
         for second in range(-1, plan.warm_up_s + plan.steady_s + 1):
             counters = {name: 7 + growth * (second + 1) for name, growth in grows.items()}
+            arrivals = dict.fromkeys((*record.ARRIVAL_FIELDS, "in_flight_max"), 0)
+            arrivals |= dict.fromkeys(("offered", "started"), began[start + second])
             line = {
                 "second": start + second, "cpu_us": 1000 * second, "loop_lag_us": [100] * 20,
                 "open_files": 30, "open_files_limit": 1024, "ports_in_use": None, "ports_limit": 28000,
@@ -221,6 +216,49 @@ def write_closed_loop(run: Path, users: int, response_s: float, think_s: float =
     (run / "run.json").write_text(json.dumps(data), encoding="utf-8")
 
 
+def write_open_queue(
+    run: Path, rate_rps: float, service_s: float, *, one_by_one: bool = True, in_flight: float = math.inf, seed: int = 1
+) -> list[Sample]:
+    """Responses and arrivals of a run anew: Poisson arrivals from the warm-up's start to steady state's end.
+
+    The server answers them one after the other, each in `service_s`: M/D/1; or all side by side: M/D/∞. At most
+    `in_flight` are started, the others wait in the generator.
+    """
+    data = json.loads((run / "run.json").read_text("utf-8"))
+    start, end = (
+        data["windows"][name][edge] for name, edge in (("warm_up", "start_unix_s"), ("steady_state", "end_unix_s"))
+    )
+    noise = random.Random(f"{seed} {run.name}")
+    samples: list[Sample] = []
+    offered: Counter[int] = Counter()
+    started: Counter[int] = Counter()
+    arrival = float(start)
+    while (arrival := arrival + noise.expovariate(rate_rps)) < end:
+        free = samples[-1][0] if samples and one_by_one else arrival
+        done = max(arrival, free) + service_s
+        before = samples[-int(in_flight)][0] if len(samples) >= in_flight else arrival
+        offered[int(arrival)] += 1
+        started[int(max(arrival, before))] += 1
+        samples.append((done, ENDPOINT, "success", round((done - arrival) * 1e6)))
+    write_response_times(run, samples, "open")
+    write_arrivals(run, offered, started)
+    (run / "locust" / "load_stats.csv").unlink(missing_ok=True)
+    return samples
+
+
+def write_arrivals(run: Path, offered: Counter[int], started: Counter[int]) -> None:
+    """Arrivals of a run's health anew, all counted by its first process; by second."""
+    first, second = (run / "response_times" / f"worker-{process}.health.jsonl" for process in (0, 1))
+    second.unlink(missing_ok=True)
+    like = json.loads(first.read_text("utf-8").splitlines()[0])
+    lines = []
+    for time in range(min(offered) - 1, max(started) + 1):
+        counts = dict.fromkeys((*record.ARRIVAL_FIELDS, "in_flight_max"), 0)
+        counts |= {"offered": offered[time], "started": started[time]}
+        lines.append(json.dumps(like | {"second": time, "arrivals": counts}))
+    first.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def write_locust_csv(path: Path, total: int) -> None:
     (path / "locust").mkdir()
     text = f"Type,Name,Request Count,Failure Count\n,Aggregated,{total},0\n"
@@ -229,13 +267,15 @@ def write_locust_csv(path: Path, total: int) -> None:
 
 def run_record(plan: Plan, run: PlannedRun, start: int) -> RunRecord:
     warm = start + plan.warm_up_s
+    prefix = "server.parameters."
+    parameters = {path.removeprefix(prefix): v for path, v in run.treatment.items() if path.startswith(prefix)}
     return RunRecord(
         experiment="keystone-processes",
         number=run.number,
         block=run.block,
         replicate=run.replicate,
         treatment=run.treatment,
-        workload="keystone_auth",
+        workload=str(run.treatment.get("workload", "keystone_auth")),
         status="complete",
         reason=None,
         windows={"warm_up": Window(start, warm), "steady_state": Window(warm, warm + plan.steady_s)},
@@ -244,7 +284,7 @@ def run_record(plan: Plan, run: PlannedRun, start: int) -> RunRecord:
         server={
             "system": "keystone",
             "configuration": "uwsgi",
-            "parameters": {"processes": run.treatment.get(PROCESSES, 1), "cache": "dict"},
+            "parameters": {"processes": run.treatment.get(PROCESSES, 1), "cache": "dict"} | parameters,
             "version": "30.0.0",
             "configuration_sha256": f"{run.treatment.get(PROCESSES, 1)}" * 64,
         },

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from analysis import report
+from analysis import pages
 from analysis.__main__ import app
 from tests.analysis.synthetic import PROCESSES, USERS
 
@@ -28,7 +28,7 @@ def call(*arguments: object) -> Result:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the page, which takes seconds and is tested elsewhere."""
-    monkeypatch.setattr(report, "render_html", lambda analyses: "page")
+    monkeypatch.setattr(pages, "render_html", lambda analyses: "page")
 
 
 def golden(name: str, output: str) -> None:

@@ -18,7 +18,7 @@ import xmlschema
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from analysis import decide, exports, load, objectives, report
+from analysis import decide, exports, load, objectives, pages, report, verdicts
 from analysis.exports import Case, Suite
 from analysis.objectives import Outcome
 from tests.analysis import synthetic
@@ -42,7 +42,7 @@ def analyses(demo: Path, small: Path) -> list[decide.Analysis]:
 
 
 def test_verdicts_json_is_as_published(analyses: list[decide.Analysis]) -> None:
-    document = json.loads(json.dumps(report.verdicts(analyses)))
+    document = json.loads(json.dumps(verdicts.document(analyses)))
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(document, SCHEMA)
     plain, doubtful = document["experiments"]
@@ -64,7 +64,7 @@ def test_verdicts_json_is_as_published(analyses: list[decide.Analysis]) -> None:
     ],
 )
 def test_the_schema_refuses_what_is_not(analyses: list[decide.Analysis], damage: Any) -> None:
-    document = json.loads(json.dumps(report.verdicts(analyses)))
+    document = json.loads(json.dumps(verdicts.document(analyses)))
     damage(document)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, SCHEMA)
@@ -95,7 +95,7 @@ def test_text_of_a_folder_stays_text() -> None:
 
 
 def test_parquet_holds_what_csv_holds(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "render_html", lambda analyses: "page")
+    monkeypatch.setattr(pages, "render_html", lambda analyses: "page")
     report.write([decide.analyse(load.load_experiment(demo))], tmp_path / "report")
     for name in ("metrics", "comparison", "timeline"):
         csv = pd.read_csv(tmp_path / "report" / f"{name}.csv")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from analysis import decide, load
+from analysis.compare import Verdict
 from analysis.record import ExperimentRecord, read_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PROCESSES
@@ -72,7 +74,7 @@ def test_objectives_of_the_file_are_judged_too(six: Path, tmp_path: Path) -> Non
 
 
 def test_the_report_prints_them(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.report.render_html", lambda analyses: "page")
+    monkeypatch.setattr("analysis.pages.render_html", lambda analyses: "page")
     monkeypatch.setattr("analysis.run_folders.read_experiment", _with_objectives(FAILS))
     lines = call("report", six, "-o", tmp_path / "out").stdout.splitlines()
     (row,) = [line for line in lines if FAILS in line and "processes = 1" in line]
@@ -108,7 +110,7 @@ def test_a_wrong_rule_is_usage(six: Path, rule: str, words: str) -> None:
 
 
 def test_a_baseline_folder(six: Path, make: Make) -> None:
-    faster = make(**{**ALONE, "rate": lambda t: 60.0, "seed": 2, "replicates": 4})
+    faster = make(**{**ALONE, "rate": lambda t: 60.0, "seed": 2, "replicates": 6})
     code, lines = gate(faster, "change(throughput) > -5%", "change(mean(response_time)) < 10%", baseline=six)
     assert code == 0, lines
     assert lines[0].startswith("pass: change(throughput) > -5%: processes = 1: +")
@@ -129,7 +131,7 @@ def test_a_baseline_folder(six: Path, make: Make) -> None:
 def test_a_baseline_of_another_machine_or_load_is_none(
     six: Path, make: Make, path: str, value: object, code: int
 ) -> None:
-    other = make(**ALONE, replicates=4)
+    other = make(**ALONE, replicates=6)
     if path == "held_constant":
         data = json.loads((other / "experiment.json").read_text("utf-8"))
         (other / "experiment.json").write_text(json.dumps(data | {path: data[path] | value}))  # type: ignore[operator]
@@ -159,3 +161,44 @@ def test_junit_xml_says_what_the_exit_code_says(six: Path, tmp_path: Path) -> No
         f"{FAILS}: processes = 1": ["failure"],
         f"{OPEN}: processes = 1": ["skipped"],
     }
+
+
+def test_failures_are_judged_and_cast_doubt_on_times_only(make: Make) -> None:
+    folder = make(**{**ALONE, "replicates": 6, "failure_ratio": lambda t: 0.3})
+    about_failures, about_times = "failure_ratio < 5%", "mean(response_time) < 1min"
+    code, lines = gate(folder, about_failures)
+    assert code == 1, lines
+    assert lines[0].startswith("severe: ")
+    assert lines[1].startswith(f"fail: {about_failures}: processes = 1: ")
+    assert gate(folder, "failure_ratio < 90%", "success_ratio > 10%")[0] == 0
+    code, lines = gate(folder, about_failures, about_times)
+    assert (code, lines[-1].split(":")[0]) == (4, "invalid")
+    assert any(line.startswith(f"invalid: {about_times}") for line in lines)
+    assert any(line.startswith(f"fail: {about_failures}") for line in lines)
+    assert gate(folder)[0] == 4  # nothing was asked about failures alone
+
+
+def test_junit_of_failures_is_a_failure_and_no_error(make: Make, tmp_path: Path) -> None:
+    folder, file = make(**{**ALONE, "replicates": 6, "failure_ratio": lambda t: 0.3}), tmp_path / "gate.xml"
+    gate(folder, "failure_ratio < 5%", junit=file)
+    (suite,) = ET.parse(file).getroot()
+    assert [suite.get(name) for name in ("failures", "errors")] == ["1", "0"]
+
+
+def test_a_verdict_about_success_stands_where_many_fail(make: Make) -> None:
+    plan = {**ALONE, "factors": {PROCESSES: [1, 2]}, "baseline": {PROCESSES: 1}, "replicates": 4,
+            "failure_ratio": lambda t: 0.3 * t[PROCESSES]}  # fmt: skip
+    words = [
+        decide.analyse(load.load_experiment(make(**{**plan, "primary": {"metric": metric}}))).deciding[0].verdict
+        for metric in ("success_ratio", "throughput")
+    ]
+    assert words == [Verdict.SLOWER, Verdict.INVALID]
+
+
+def test_other_timing_of_the_baseline_is_said(six: Path, make: Make) -> None:
+    other = make(**{**ALONE, "steady_s": 5}, replicates=4)
+    code, lines = gate(six, "change(throughput) > -50%", baseline=other)
+    assert code == 0, lines
+    notes = [line for line in lines if line.startswith("note: the two folders differ in ")]
+    assert any("timing.steady_state_s: 4.0 against 5.0" in note for note in notes)
+    assert any("replicates: 6 against 4" in note for note in notes)

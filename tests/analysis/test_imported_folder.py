@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis import decide, load, report
+from analysis import decide, load, pages, verdicts
 from analysis.__main__ import app
 from analysis.importers import imported_folder, locust_csv
 from analysis.record import RecordError
@@ -34,8 +34,8 @@ def test_what_is_read_again_is_what_was_imported(folder: Path) -> None:
 
 def test_the_report_is_the_same(folder: Path) -> None:
     direct, again = (decide.analyse(e) for e in (locust_csv.load_prefixes(SIDES), load.load_experiment(folder)))
-    assert report.verdicts([again]) == report.verdicts([direct])
-    assert report.render_markdown([again]) == report.render_markdown([direct])
+    assert verdicts.document([again]) == verdicts.document([direct])
+    assert pages.render_markdown([again]) == pages.render_markdown([direct])
 
 
 def test_no_secret_and_no_place_of_the_machine_is_written(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_import_then_gate_passes_for_what_is_whole(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["import", *files, "-o", str(target)])
     assert (result.exit_code, result.output) == (0, f"Imported: {target} (8 runs)\n")
     assert CliRunner().invoke(app, ["gate", str(target)]).exit_code == 0
-    (verdict,) = report.verdicts([decide.analyse(load.load_experiment(target))])["experiments"][0]["verdicts"]
+    (verdict,) = verdicts.document([decide.analyse(load.load_experiment(target))])["experiments"][0]["verdicts"]
     assert verdict["verdict"] == "faster"
     assert verdict["runs"] == {"treatment": 4, "baseline": 4}
     assert verdict["ratio"] == pytest.approx(1.5, abs=0.02)
@@ -128,3 +128,24 @@ def test_a_pattern_of_a_shell_names_one_run(tmp_path: Path) -> None:
     files = sorted(str(path) for path in (FILES / "2.47.0").iterdir())
     result = CliRunner().invoke(app, ["import", *files, "-o", str(tmp_path / "x")])
     assert result.output.startswith(f"Imported: {tmp_path / 'x'} (1 run)\n")
+
+
+def test_the_gate_judges_by_what_the_tool_reported(tmp_path: Path) -> None:
+    files = [f"one={clean(tmp_path, f'r{n}', 100 + n)}" for n in range(6)]
+    target = tmp_path / "imported"
+    assert CliRunner().invoke(app, ["import", *files, "-o", str(target)]).exit_code == 0
+    rules = {
+        "p95(response_time) < 6ms": "pass",  # 5 ms in each of the six summaries
+        "p95(response_time) < 4ms": "fail",
+        "failure_ratio < 1%": "pass",
+        "throughput > 99/s": "pass",
+        "max(response_time) < 9ms": "fail",  # 9 ms
+        "p95(service_time) < 1s": "inconclusive",
+        "count(response_time > 1s) < 5": "inconclusive",
+    }
+    for rule, outcome in rules.items():
+        result = CliRunner().invoke(app, ["gate", str(target), "--rule", rule])
+        (line,) = [line for line in result.output.splitlines() if line.startswith(f"{outcome}: {rule}: ")]
+        assert ("the tool that measured them recorded none" in line) == (outcome == "inconclusive")
+        assert "72 responses" not in result.output
+        assert "note: imported runs are judged by the numbers that their tool reported" in result.output

@@ -25,12 +25,6 @@ def test_analysis_knows_neither_the_other_rooms_nor_locust(file: Path) -> None:
     assert not imported(file) & {"locust", "harness", "locustfiles", "gevent"}
 
 
-def test_the_contract_needs_the_standard_library_only() -> None:
-    import sys
-
-    assert imported(ROOM / "record.py") <= set(sys.stdlib_module_names)
-
-
 @pytest.mark.parametrize("module", ["compare", "histograms", "intervals", "pairing"])
 def test_the_cores_have_no_clock_file_or_process(module: str) -> None:
     assert not imported(ROOM / f"{module}.py") & {"time", "datetime", "os", "pathlib", "subprocess", "pandas"}

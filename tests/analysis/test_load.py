@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import decide, load, report
+from analysis import decide, load, verdicts
 from analysis.load import Experiment
 from analysis.record import RecordError, missing_runs
 from tests.analysis.synthetic import PROCESSES, USERS
@@ -293,7 +293,7 @@ def test_the_largest_numbers_can_be_analysed(small_copy: Path, last: int) -> Non
     line = f"{start['start_unix_s']},POST /v3,success,both,{2**53},{last - 10_000}\n{last},POST /v3,success,both,1,1\n"
     experiment = damaged(small_copy, lambda text: text + line)
     assert experiment.oddities == ()
-    report.verdicts([decide.analyse(experiment)])
+    verdicts.document([decide.analyse(experiment)])
 
 
 @pytest.mark.parametrize("window", [(0, 10**20), (-5, 5), (10**20, 10**20 + 6), (2**53, 2**54), (0, 2**40)])

@@ -202,6 +202,47 @@ def test_a_name_that_is_there_twice_keeps_both_numbers(tmp_path: Path) -> None:
     assert [o.what for o in experiment.oddities] == ["an endpoint's name again; it is shown with a number"]
 
 
+def replicates(folder: Path, first: tuple[str, ...], second: tuple[str, ...]) -> decide.Analysis:
+    """Two runs of one side."""
+    paths = []
+    for name, rows in (("one", first), ("two", second)):
+        (folder / name).mkdir()
+        paths.append(Path(f"side={stats(folder / name, *rows).with_name('mine')}"))
+    return decide.analyse(locust_csv.load_prefixes(paths))
+
+
+A, B = row("GET,/a", "5,1,9", GOOD), row("GET,/b", "5,1,9", GOOD, "50,0", "5.0,0.0")
+
+
+def test_an_endpoint_that_a_whole_summary_lacks_was_never_answered(tmp_path: Path) -> None:
+    both = (A, B, row(",Aggregated", "5,1,9", GOOD, "150,0", "15.0,0.0"))
+    analysis = replicates(tmp_path, both, (A, row(",Aggregated", "5,1,9", GOOD)))
+    seen = reported(analysis, "GET /b", 2)
+    assert (seen["throughput"], seen["count"]) == (0, 0)
+    assert pd.isna(seen["mean"]) and pd.isna(seen["p50"])
+    merged = analysis.by_treatment[analysis.by_treatment["endpoint"] == "GET /b"].set_index("metric")["value"]
+    assert merged["count"] == 50 and pd.isna(merged["mean"])
+
+
+def test_an_endpoint_that_a_summary_may_have_lost_stays_missing(tmp_path: Path) -> None:
+    both = (A, B, row(",Aggregated", "5,1,9", GOOD, "150,0", "15.0,0.0"))
+    analysis = replicates(tmp_path, both, (A, row(",Aggregated", "5,1,9", GOOD, "150,0", "15.0,0.0")))
+    assert reported(analysis, "GET /b", 2) == {}
+    merged = analysis.by_treatment[analysis.by_treatment["endpoint"] == "GET /b"].set_index("metric")["value"]
+    assert pd.isna(merged["count"])
+
+
+def test_an_endpoint_called_as_the_total_is_another(tmp_path: Path) -> None:
+    named = row(",all requests", "5,1,9", GOOD, "50,0", "5.0,0.0")
+    total = row(",Aggregated", "5,1,9", GOOD, "150,0", "15.0,0.0")
+    analysis = decide.analyse(locust_csv.load_prefixes([stats(tmp_path, A, named, total)]))
+    assert reported(analysis, ALL_REQUESTS)["count"] == 150
+    assert reported(analysis, "all requests (endpoint)")["count"] == 50
+    assert [o.what for o in analysis.experiment.oddities] == [
+        "an endpoint is called as all of them together; shown as 'all requests (endpoint)'"
+    ]
+
+
 # --- the history -----------------------------------------------------------------------------------------------------
 
 HISTORY = "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%,100%,Total Request Count,Total Failure Count,Last"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import decide, load, measurements, plots_over_time, report
+from analysis import decide, load, measurements, pages, plots_over_time
 from analysis.csv_tables import concat
 from analysis.metrics import ALL_REQUESTS
 from benchmarks import analysis_folder
@@ -33,7 +33,7 @@ def cpu_s(folder: Path) -> float:
     began_s = time.process_time()
     analysis = decide.analyse(load.load_experiment(folder))
     plots_over_time.by_second(analysis)
-    report.render_markdown([analysis])
+    pages.render_markdown([analysis])
     return time.process_time() - began_s
 
 

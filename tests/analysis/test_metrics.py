@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import decide, load, metrics, pairing, record
+from analysis import decide, endpoints, load, metrics, pairing, record
 from analysis.metrics import ALL_REQUESTS, BY_NAME
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PROCESSES, USERS, Sample
@@ -146,3 +146,62 @@ def test_format(name: str, value: float | None, text: str) -> None:
 def test_bucket_of_the_fixture_is_within_half_a_percent() -> None:
     for value in range(1, 2_000_000, 997):
         assert synthetic.bucket_us(value) == pytest.approx(value, rel=0.005)
+
+
+# --- endpoints that not every run has --------------------------------------------------------------------------------
+
+
+def rename(run: Path, old: str, new: str) -> None:
+    for path in (run / "response_times").glob("*.csv"):
+        path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize("model", ["closed", "open"])
+def test_an_endpoint_that_a_run_never_answered_had_0_responses_there(make: Callable[..., Path], model: str) -> None:
+    folder = make(model=model, factors={PROCESSES: [1, 2]}, endpoints=("GET /a", "GET /b"), replicates=4)
+    _, *others = [run for run in sorted((folder / "runs").iterdir()) if "processes1" in run.name]
+    for run in others:
+        rename(run, "GET /b", "GET /a")
+    analysis = decide.analyse(load.load_experiment(folder))
+    key = pairing.key({PROCESSES: 1})
+    runs = analysis.experiment.complete_runs(key)
+    rates = [value_of(analysis.by_run, "throughput", run=run, endpoint="GET /b") for run in runs]
+    assert rates[0] > 20 and rates[1:] == [0, 0, 0]
+    assert [value_of(analysis.by_run, "count", run=run, endpoint="GET /b") for run in runs][1:] == [0, 0, 0]
+    assert value_of(analysis.by_treatment, "throughput", treatment=key, endpoint="GET /b") == pytest.approx(
+        rates[0] / 4
+    )
+    for name in ("p50", "success_ratio", *(["service_p50"] if model == "open" else [])):
+        assert all(np.isnan(value_of(analysis.by_run, name, run=run, endpoint="GET /b")) for run in runs[1:]), name
+    compared = {c.metric.name: c.effect for c in analysis.comparisons if c.endpoint == "GET /b"}
+    assert compared["throughput"].ratio is None and compared["p50"].ratio is None
+    assert compared["throughput"].baseline_runs == 4
+
+
+def test_an_endpoint_of_another_treatment_alone_is_not_shown_as_0(make: Callable[..., Path]) -> None:
+    folder = make(factors={PROCESSES: [1, 2]}, endpoints=("GET /a", "GET /b"), replicates=1)
+    for run in (folder / "runs").iterdir():
+        if "processes1" in run.name:
+            rename(run, "GET /b", "GET /a")
+    analysis = decide.analyse(load.load_experiment(folder))
+    rows = analysis.by_treatment[analysis.by_treatment["endpoint"] == "GET /b"]
+    assert set(rows["treatment"]) == {pairing.key({PROCESSES: 2})}
+
+
+@pytest.mark.parametrize("name", ["all requests", "all requests (endpoint)"])
+def test_an_endpoint_called_as_the_total_is_not_taken_for_it(make: Callable[..., Path], name: str) -> None:
+    folder = make(endpoints=("GET /a", "GET /b"), replicates=1)
+    before = decide.analyse(load.load_experiment(folder))
+    for run in (folder / "runs").iterdir():
+        rename(run, "GET /b", name)
+    analysis = decide.analyse(load.load_experiment(folder))
+    assert value_of(analysis.by_run, "count", run=1) == value_of(before.by_run, "count", run=1)
+    named = value_of(analysis.by_run, "count", run=1, endpoint=f"{name} (endpoint)")
+    assert named == value_of(before.by_run, "count", run=1, endpoint="GET /b")
+    assert all(name in oddity.what and not oddity.loses_data for oddity in analysis.experiment.oddities)
+    assert len(analysis.experiment.oddities) == 8  # two files a run
+
+
+def test_other_names_are_left_alone() -> None:
+    assert endpoints.told_apart("GET /all requests") == "GET /all requests"
+    assert endpoints.told_apart("GET /a (endpoint)") == "GET /a (endpoint)"

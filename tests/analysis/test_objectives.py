@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from analysis import decide, intervals, load, objective_table, objectives, report
+from analysis import decide, intervals, load, objective_table, objectives, pages
 from analysis.objectives import Judgement, Outcome
 from analysis.record import RecordError
 from tests.analysis import synthetic
@@ -224,13 +224,13 @@ def test_the_table_and_the_line(six: Path) -> None:
 def test_markdown_and_page_show_them_in_words(six: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     analysis = analysis_of(six, "failure_ratio < 1%", "mean(response_time) > 1s")
     monkeypatch.setattr("analysis.plots.figures", lambda analysis, detail: [])  # which take seconds
-    page = re.sub(r"<[^>]+>|\s+", " ", report.render_html([analysis]))
+    page = re.sub(r"<[^>]+>|\s+", " ", pages.render_html([analysis]))
     assert re.search(r"failure_ratio &lt; 1% +processes = 1 +0 % +\[0 %, 0 %\] +pass ", page)
     assert re.search(r"mean\(response_time\) &gt; 1s +processes = 1 .* fail ", page)
-    text = report.render_markdown([analysis])
+    text = pages.render_markdown([analysis])
     assert "| failure\\_ratio &lt; 1% | processes = 1 | 0 % | \\[0 %, 0 %\\] | pass |" in text
     assert "Value: the median run, with its 95 % interval" in text
-    assert "Objectives" not in report.render_markdown([analysis_of(six)])
+    assert "Objectives" not in pages.render_markdown([analysis_of(six)])
 
 
 def test_a_damaged_objective_is_one_error(make: Make) -> None:

@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from analysis import decide, load, plots, report
+from analysis import decide, load, pages, plots, report
 from analysis.metrics import ALL_REQUESTS
 from harness import install
 from tests.analysis import synthetic
@@ -201,7 +201,7 @@ def two(browser: Browser, demo_analysis: decide.Analysis, tmp_path_factory: pyte
     synthetic.make(folder / "experiment", plan)
     hostile = decide.analyse(load.load_experiment(folder / "experiment"))
     file = folder / "index.html"
-    file.write_text(report.render_html([demo_analysis, hostile]), encoding="utf-8")
+    file.write_text(pages.render_html([demo_analysis, hostile]), encoding="utf-8")
     page = browser.new_page()
     yield Visit(page, file)
     page.close()

@@ -72,3 +72,10 @@ def test_label() -> None:
     assert pairing.label({P: 2, C: None}, names) == "processes = 2, cache = null"
     assert pairing.label({P: 2, C: None}, names, [C]) == "cache = null"
     assert pairing.label({}, names) == "all"
+
+
+@pytest.mark.parametrize(
+    ("level", "text"), [("x", "x"), ("x ", '"x "'), ("\tx", '"\\tx"'), ("", '""'), ("null", "null")]
+)
+def test_blanks_that_would_not_be_seen_are_quoted(level: str, text: str) -> None:
+    assert pairing.label({"a": level}, {}) == f"a = {text}"

@@ -122,6 +122,18 @@ def test_a_short_timeline_draws_each_run_as_the_csv_has_it(demo_analysis: decide
         assert mark["server_rss_bytes"] == row["server_rss_bytes"]
 
 
+def test_cpu_over_time_is_in_cores_as_in_the_table_of_metrics(demo_analysis: decide.Analysis) -> None:
+    rows = plots_over_time.by_second(demo_analysis)
+    steady = rows[rows["phase"] == "steady_state"].groupby("run")["server_cpu"].mean()
+    metric = demo_analysis.by_run[demo_analysis.by_run["metric"] == "server_cpu"].set_index("run")["value"]
+    assert steady.to_dict() == pytest.approx(metric.to_dict(), rel=0.01)
+    figure = plots.timeline(demo_analysis)
+    assert figure is not None and "server CPU, cores" in figure.columns
+    drawn = {(row["run"], row["offset_s"]): row["server_cpu"] for row in data_of(figure, "offset_s", "server_cpu")}
+    places = zip(rows["run"], rows["offset_s"], rows["server_cpu"], strict=True)
+    assert all(drawn[f"run {run}", second] == pytest.approx(cores, rel=1e-4) for run, second, cores in places)
+
+
 def test_memory_over_time_is_the_sum_of_the_processes(demo_analysis: decide.Analysis) -> None:
     rows = plots_over_time.by_second(demo_analysis)
     processes = rows["treatment"].map(lambda key: json.loads(key)[PROCESSES])

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from analysis import decide, load, record, reference, report, tables, token_formats
+from analysis import decide, load, pages, record, reference, report, tables, token_formats
 from analysis.decide import Analysis
 from analysis.record import RecordError
 from analysis.reference import Line
@@ -207,7 +207,7 @@ def test_an_experiment_without_a_reference_says_nothing_of_one(demo_analysis: An
         {},
     )
     assert reference.json_of(demo_analysis) is None
-    assert "Published results" not in report.render_markdown([demo_analysis])
+    assert "Published results" not in pages.render_markdown([demo_analysis])
 
 
 def test_a_damaged_reference_is_one_clear_error(small_copy: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import decide, load, plots, report, validity
+from analysis import decide, load, pages, plots, report, validity, view
 from analysis.record import METRICS
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PROCESSES, USERS
@@ -30,7 +30,7 @@ def figures(demo_analysis: decide.Analysis) -> list[plots.Figure]:
 
 @pytest.fixture(scope="module")
 def page(demo_analysis: decide.Analysis) -> str:
-    return report.render_html([demo_analysis])
+    return pages.render_html([demo_analysis])
 
 
 class Elements(html.parser.HTMLParser):
@@ -80,19 +80,19 @@ def test_a_page_that_would_be_too_large_is_made_with_less(
         (200_000, "Without figures and details"),
         (13_000, "Without tables"),
     ):
-        monkeypatch.setattr(report, "LARGEST_PAGE_BYTES", limit)
-        smaller = report.render_html([demo_analysis])
+        monkeypatch.setattr(pages, "LARGEST_PAGE_BYTES", limit)
+        smaller = pages.render_html([demo_analysis])
         assert len(smaller.encode()) <= limit
         assert said in smaller
         assert "With processes = 2, throughput" in smaller
         assert ("vegaEmbed" in smaller) == (limit > 200_000)
-    monkeypatch.setattr(report, "LARGEST_PAGE_BYTES", 5_000)
-    with pytest.raises(report.ReportError, match="fewer at a time"):
-        report.render_html([demo_analysis])
+    monkeypatch.setattr(pages, "LARGEST_PAGE_BYTES", 5_000)
+    with pytest.raises(pages.ReportError, match="fewer at a time"):
+        pages.render_html([demo_analysis])
 
 
 def test_many_experiments_stay_on_one_page_of_three_megabytes(demo_analysis: decide.Analysis) -> None:
-    page = report.render_html([demo_analysis] * 25)
+    page = pages.render_html([demo_analysis] * 25)
     assert len(page.encode()) <= 3_000_000
     assert "Without figures and details" in page
     assert page.count("<strong>faster.</strong>") == 25
@@ -110,7 +110,7 @@ def test_only_the_scripts_of_the_page_are_allowed(page: str) -> None:
 
 def test_packed_data_are_the_same_data(figures: list[plots.Figure]) -> None:
     for figure in figures:
-        packed = report._packed(figure.spec)["datasets"]
+        packed = pages._packed(figure.spec)["datasets"]
         for name, rows in figure.spec["datasets"].items():
             assert [dict(zip(packed[name]["columns"], row, strict=True)) for row in packed[name]["rows"]] == rows
 
@@ -122,15 +122,15 @@ def test_what_differs_stands_beside_what_it_did(make: Make) -> None:
         text = f"<b>processes = {'1' if 'processes1' in run.name else '2'}</b>\n"
         (run / "configuration" / "uwsgi.ini").write_text(text, encoding="utf-8")
     analysis = decide.analyse(load.load_experiment(folder))
-    (difference,) = report.view(analysis).differences
+    (difference,) = view.of(analysis).differences
     assert difference.title == "processes = 1 → processes = 2"
     assert [line.split(":")[0] for line in difference.effects] == [
         "throughput at users = 4",
         "throughput at users = 16",
     ]
-    page = report.render_html([analysis])
+    page = pages.render_html([analysis])
     assert '<span class="added">+&lt;b&gt;processes = 2&lt;/b&gt;</span>' in page
-    assert "server.parameters.processes 1 → 2" in report.render_markdown([analysis]).replace("\\", "")
+    assert "server.parameters.processes 1 → 2" in pages.render_markdown([analysis]).replace("\\", "")
 
 
 def test_the_page_reads_in_the_promised_order(page: str) -> None:
@@ -174,7 +174,7 @@ def doubtful(tmp_path_factory: pytest.TempPathFactory) -> decide.Analysis:
 @pytest.fixture(scope="module")
 def doubtful_page(doubtful: decide.Analysis) -> str:
     """The same experiment twice on one page."""
-    return report.render_html([doubtful, doubtful])
+    return pages.render_html([doubtful, doubtful])
 
 
 def test_a_hostile_endpoint_name_is_only_text(doubtful: decide.Analysis, doubtful_page: str) -> None:
@@ -183,11 +183,11 @@ def test_a_hostile_endpoint_name_is_only_text(doubtful: decide.Analysis, doubtfu
     scripts = [attributes for tag, attributes in elements.tags if tag == "script"]
     assert len(scripts) == 2 * 4 + 2  # four specifications for each experiment, the bundle, the call
     assert any(HOSTILE in line for line in elements.text)
-    assert "<script>" not in report.render_markdown([doubtful])
+    assert "<script>" not in pages.render_markdown([doubtful])
 
 
 def test_the_markdown_holds_answer_findings_table_and_method(demo_analysis: decide.Analysis) -> None:
-    text = report.render_markdown([demo_analysis])
+    text = pages.render_markdown([demo_analysis])
     assert text.startswith("# Does Keystone answer more authentications")
     assert "**Faster.** With processes = 2" in text
     assert f"None: all {len(validity.CHECKS)} checks passed." in text
@@ -202,7 +202,7 @@ def test_findings_appear_with_evidence_threshold_and_next_action(doubtful: decid
     for finding in doubtful.findings:
         for shown in (finding.message, finding.threshold, finding.next_action, *finding.evidence):
             assert shown in text
-    assert "503 Service Unavailable" in report.render_markdown([doubtful])
+    assert "503 Service Unavailable" in pages.render_markdown([doubtful])
 
 
 def test_several_experiments_share_one_page(doubtful_page: str) -> None:
@@ -280,7 +280,7 @@ def test_comparison_csv_has_one_row_a_comparison(written: Path, demo_analysis: d
 def test_a_report_replaces_its_own_files_and_no_others(
     demo_analysis: decide.Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "render_html", lambda analyses: "page")
+    monkeypatch.setattr(pages, "render_html", lambda analyses: "page")
     report.write([demo_analysis], tmp_path / "report")
     (tmp_path / "report" / "mine.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "report" / "report.md").write_text("old", encoding="utf-8")
@@ -291,20 +291,20 @@ def test_a_report_replaces_its_own_files_and_no_others(
 
 def test_a_folder_of_other_files_is_refused(demo_analysis: decide.Analysis, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("mine", encoding="utf-8")
-    with pytest.raises(report.ReportError, match="nothing is overwritten"):
+    with pytest.raises(pages.ReportError, match="nothing is overwritten"):
         report.write([demo_analysis], tmp_path)
     assert (tmp_path / "index.html").read_text("utf-8") == "mine"
 
 
 def test_a_file_in_the_way_is_refused(demo_analysis: decide.Analysis, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    with pytest.raises(report.ReportError, match="Choose another"):
+    with pytest.raises(pages.ReportError, match="Choose another"):
         report.write([demo_analysis], tmp_path / "file")
 
 
 def test_an_experiment_without_any_run_makes_a_page(demo: Path, tmp_path: Path) -> None:
     (tmp_path / "experiment.json").write_bytes((demo / "experiment.json").read_bytes())
     empty = decide.analyse(load.load_experiment(tmp_path))
-    page = report.render_html([empty])
+    page = pages.render_html([empty])
     assert "none of 16 planned runs was completed" in page
     assert "vegaEmbed" not in page

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, theilslopes
 
-from analysis import load, method, report, steady_state
+from analysis import load, method, steady_state, view
 from analysis.findings import Severity
 from analysis.steady_state import LEVEL, MSER_LEFT, RESPONSE_TIME, THROUGHPUT, Series, State, assess
 from tests.analysis import synthetic
@@ -177,9 +177,9 @@ def test_flat_runs_of_a_minute_are_steady(minute: Path) -> None:
     assert analysis.findings == []
     states = steady_state.states(analysis.experiment)
     assert len(states) == 8 and all(set(s) == {THROUGHPUT, RESPONSE_TIME} for s in states.values())
-    view = report.view(analysis)
-    assert view.run_columns[-1] == "steady state"
-    assert {row[-1] for row in view.run_rows} == {"steady"}
+    shown = view.of(analysis)
+    assert shown.run_columns[-1] == "steady state"
+    assert {row[-1] for row in shown.run_rows} == {"steady"}
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,9 @@ def test_a_load_that_is_meant_to_change_is_not_assessed(minute: Path, key: str) 
 
 
 def test_the_partial_seconds_at_the_ends_of_a_budget_are_no_drift(minute: Path) -> None:
+    plan = json.loads((minute / "experiment.json").read_text("utf-8"))
+    del plan["timing"]["steady_state_s"]
+    (minute / "experiment.json").write_text(json.dumps(plan), encoding="utf-8")
     for run in (minute / "runs").iterdir():
         data = json.loads((run / "run.json").read_text("utf-8"))
         data["windows"]["steady_state"] |= {"measured_s": 59.2}
@@ -231,6 +234,6 @@ def test_the_partial_seconds_at_the_ends_of_a_budget_are_no_drift(minute: Path) 
 def test_short_runs_are_not_assessed_and_that_is_said_once(demo: Path) -> None:
     analysis = analyse(demo)
     assert {steady_state.state_of(s) for s in steady_state.states(analysis.experiment).values()} == {State.NOT_ASSESSED}
-    view = report.view(analysis)
-    assert "steady state" not in view.run_columns
+    shown = view.of(analysis)
+    assert "steady state" not in shown.run_columns
     assert sum("not assessed" in sentence for sentence in method.sentences(analysis)) == 1

@@ -18,7 +18,7 @@ def analyse(folder: Path) -> decide.Analysis:
 def test_one_block_for_each_level_that_the_baseline_does_not_name(demo_analysis: decide.Analysis) -> None:
     first, second = tables.blocks(demo_analysis)
     assert (first.title, second.title) == ("users = 4, all requests", "users = 16, all requests")
-    assert first.columns == ("processes = 1 (baseline)", "processes = 2", "ratio [95 %]")
+    assert first.columns == ("processes = 1 (baseline)", "processes = 2", "ratio of runs [95 %]")
     assert [row.head for row in second.rows if row.decides] == ["throughput, responses/s", "verdict"]
     assert not any(row.decides for row in first.rows)
 
@@ -80,3 +80,11 @@ def test_terminal_markdown_and_model_hold_the_same_cells(demo_analysis: decide.A
 )
 def test_markdown_is_escaped(text: str, escaped: str) -> None:
     assert tables.escape_markdown(text) == escaped
+
+
+def test_a_second_clock_that_says_the_same_is_not_shown_twice() -> None:
+    def rows(*service: str) -> list[tables.Row]:
+        return [tables.Row("p95 response time, ms", ("1", "2")), tables.Row("p95 service time, ms", service)]
+
+    assert tables._without_second_clock(rows("1", "2")) == rows("1", "2")[:1]
+    assert tables._without_second_clock(rows("1", "1")) == rows("1", "1")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from analysis.record import PlannedRun, RunRecord
 from harness import server
-from harness.server import Process, Server, Target, free_port
+from harness.server import Process, Running, Server, Target, free_port
 
 ANSWERING = """
 import http.server, os, signal, subprocess, sys
@@ -19,6 +20,22 @@ held = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("serving", flush=True)
 http.server.HTTPServer(("127.0.0.1", port), http.server.SimpleHTTPRequestHandler).serve_forever()
 """
+
+
+class Quiet:
+    """A watcher of the runner's that is told everything and says nothing."""
+
+    def says(self, message: str) -> None:
+        pass
+
+    def server_ready(self, up: Running) -> None:
+        pass
+
+    def run_starts(self, run: PlannedRun) -> None:
+        pass
+
+    def run_ends(self, run: PlannedRun, outcome: RunRecord) -> None:
+        pass
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,7 @@ def option(argv: list[str], name: str) -> str | None:
         ("spawn-rate", "4"),
         ("run-time", "10s"),  # 2 s warm-up, 6 s steady state, 2 s to spare
         ("users-csv", "/scratch/users.csv"),
+        ("abort-when", None),
         ("response-times", "/run/response_times"),
         ("csv", "/run/locust/locust"),
         ("exit-code-on-error", "0"),
@@ -229,3 +230,18 @@ def test_counts_among_the_facts_are_added_over_processes() -> None:
     )
     records = [dataclasses.replace(process(1.0, 1.5, 9.0), facts=facts) for facts in parts]
     assert load.facts(records) == {"token_format": "fernet", "expired_tokens_count": 5}
+
+
+def test_run_time_is_whole_seconds_and_not_shorter() -> None:
+    assert option(command("timing.warm_up=1500ms"), "run-time") == "10s"
+
+
+@pytest.mark.parametrize(("ceiling", "expected"), [("", None), (", rate_ceiling: 12.5/s", "12.5")])
+def test_on_an_external_server_locust_is_told_when_to_end(tmp_path: Path, ceiling: str, expected: str | None) -> None:
+    lines = [line for line in GOOD.read_text().splitlines() if not line.startswith("dataset:")]
+    file = tmp_path / "theirs.yml"
+    file.write_text("\n".join(lines))
+    given = read(file, (*NO_FACTORS, f"server={{external: {{host: 'http://127.0.0.1:5000'{ceiling}}}}}"))
+    argv = load.command(given.experiment, TARGET, load.files(Path("/run")), 1, DECLARED)
+    assert option(argv, "abort-when") == "failure_ratio >= 50% over 10s"
+    assert option(argv, "rate-ceiling") == expected

@@ -93,7 +93,9 @@ def locust(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> dict[int, Calla
     calls: dict[int, Callable[..., int]] = {}
     count = iter(range(1, 100))
 
-    def run(argv: list[str], variables: Any, output: Files, expected_s: float, check: Any, started: Any) -> int:
+    def run(
+        argv: list[str], variables: Any, output: Files, expected_s: float, check: Any, started: Any, *_: Any
+    ) -> int:
         output.csv_prefix.parent.mkdir(parents=True)
         output.response_times.mkdir(parents=True)
         journal.lines.append(f"load users={argv[argv.index('--users') + 1]}")
@@ -216,7 +218,7 @@ def test_a_run_that_lost_a_worker_is_kept_unless_it_has_a_budget(
 def test_a_run_that_was_aborted_says_why(tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any) -> None:
     def abort(check: Any) -> int:
         (log,) = tmp_path.glob("result/runs/*.partial/locust/locust.log")
-        log.write_text(f"{runner.load.ABORTED} failure_ratio > 50%: 83 % over 5 s.\n")
+        log.write_text(f"{runner.load.ABORTED}abort-when failure_ratio > 50%: 83 % over 5 s.\n")
         return 1
 
     locust[1] = abort

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from harness import server
-from harness.server import Process, Server, ServerError, Target, free_port, running, scratch_folder
+from harness.server import Process, Server, ServerError, Target, free_port, running, scratch_folder, signals_held
 from tests.harness.conftest import listens, process
 
 Make = Callable[..., Server]
@@ -185,3 +186,15 @@ def test_two_processes_stop_in_the_reverse_order(little_server: Make) -> None:
 
 def _up(started: Process) -> bool:
     return started.log.exists() and "up" in started.log.read_text()
+
+
+def test_an_interrupt_waits_until_a_started_process_has_a_name() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        with signals_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            done.append("named")
+        done.append("went on")
+    assert done == ["named"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -6,10 +6,12 @@ import pytest
 
 from harness import configuration
 from harness.configuration import ConfigurationError
-from harness.experiment import ExperimentError, duration_s, share
+from harness.decidability import comparisons, deciding_replicates, remarks
+from harness.experiment import duration_s, share
+from harness.parsed_file import ExperimentError
 from harness.plan import plan
 from harness.runner import describe
-from harness.validate import comparisons, deciding_replicates, read, remarks
+from harness.validate import read
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BAD = REPOSITORY / "tests/fixtures/bad_experiments"
@@ -28,10 +30,23 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     "twice": [(4, 'not YAML: found duplicate key "load"')],
     "unbuilt_features": [
         (3, "reference: there is no 'keystone-rally-2041'; there are: "),
-        (4, "server.external: not built yet"),
         (8, "events: not built yet"),
         (9, "placement: not built yet"),
     ],
+    "wrong_external": [
+        (4, "server.system: is for a server that the harness starts, and this one is external"),
+        (6, "server.external.rate_ceiling: is missing; 192.0.2.1 is not loopback, and load on it needs one, as in"),
+        (7, "server.external.parameters.unseen: [3] is not text, a number, true or false"),
+        (8, "server.external.apply: '{parameters hidden}': a placeholder is written {parameters.NAME}"),
+        (8, "server.external.apply: there is no parameter 'wokers'; there are: workers, hidden, unseen; did you"),
+        (9, "server.external.apply_timeout: 5 is not a duration; write it with a unit"),
+        (10, "server.external.probe.contains: is empty, and every answer contains that"),
+        (10, "server.external.probe.get: 'status' is no path and no URL; write it as in /status"),
+        (10, "server.external.probe.prints: does not belong to get"),
+        (11, "dataset: is for a server that the harness starts; name the users by server.external.users_csv"),
+        (14, "factors.server.external.parameters.hidden: server.external.apply does not use {parameters.hidden}, so"),
+    ],
+    "wrong_external_load": [(5, "load: offers 60 requests a second, above server.external.rate_ceiling, 50/s")],
     "wrong_load": [
         (5, "load.max_in_flight: is missing; the open workload model needs it"),
         (7, "load.users: belongs to the closed workload model, and this one is open"),
@@ -406,3 +421,30 @@ def test_the_configuration_is_a_factor_and_must_take_every_parameter(monkeypatch
     monkeypatch.setattr(configuration, "read", reading)
     refused = "server.parameters.processes: 2 is not one of 1 with server.configuration = apache"
     assert [message for _, message in problems(GOOD, change)] == [refused]
+
+
+UUID_ON_SQLITE = "processes = 2, token_provider = uuid, database = sqlite: every UUID token is a row that is written"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "is_refused"),
+    [
+        ("{token_provider: uuid, database: sqlite}", True),
+        ("{token_provider: uuid}", True),  # sqlite is the default
+        ("{token_provider: uuid, database: postgresql}", False),
+        ("{token_provider: fernet, database: sqlite}", False),
+    ],
+)
+def test_values_that_must_not_meet_are_refused(parameters: str, is_refused: bool) -> None:
+    changes = ("server.configuration=queens", f"server.parameters={parameters}")
+    if not is_refused:
+        assert len(read(GOOD, changes).treatments()) == 4
+        return
+    ((_, message),) = problems(GOOD, *changes)
+    assert UUID_ON_SQLITE in message and "Take database postgresql" in message
+
+
+def test_values_that_meet_only_in_a_treatment_are_refused() -> None:
+    varied = "factors={server.parameters.processes: [1, 2], server.parameters.token_provider: [fernet, uuid]}"
+    ((_, message),) = problems(GOOD, "server={system: keystone, configuration: queens}", varied, "primary={}")
+    assert UUID_ON_SQLITE in message

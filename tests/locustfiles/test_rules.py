@@ -27,6 +27,9 @@ BOTH = [
     ("success_ratio >= 99.9%", 0.999),
     ("throughput > 20/s", 20),
     ("throughput > 20", 20),
+    ("failure_ratio <= 0%", 0),
+    ("success_ratio >= 100%", 1),
+    ("success_ratio >= 1", 1),
 ]
 NEITHER = [
     ("p95 < 1s", "p95"),
@@ -45,6 +48,16 @@ NEITHER = [
     ("failure_ratio < 1s", "'1s' is not a limit"),
     ("throughput > 20%", "'20%' is not a limit"),
     ("", "is not a rule"),
+    ("failure_ratio < 5", "'5' is a ratio, and so 500%; did you mean 5%?"),
+    ("success_ratio > 99", "did you mean 99%?"),
+    ("failure_ratio < 101%", "it can never fail"),
+    ("failure_ratio >= 0%", "it can never fail"),
+    ("success_ratio > 100%", "it can never hold"),
+    ("throughput >= 0/s", "it can never fail"),
+    ("p95(response_time) < 0ms", "it can never hold"),
+    ("p95(response_time) < ٥ms", "'٥ms' is not a limit"),
+    ("p٩٥(response_time) < 5ms", "there is no"),
+    ("count(response_time > ٥s) < 5", "'٥s' is not a limit"),
 ]
 ANALYSIS_ALONE = ["change(p95(response_time)) < 10%", "change(throughput) > -5%", "server_peak_memory < 512MiB"]
 
@@ -70,6 +83,25 @@ def test_both_refuse_the_same(text: str, words: str) -> None:
             parse(text)
         assert words in str(caught.value)
         assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("change(throughput) > -5", "did you mean -5%?"),
+        ("change(throughput) > -100%", None),
+        ("change(throughput) >= -100%", "it can never fail"),
+        ("change(mean(response_time)) < 200%", None),
+        ("change(failure_ratio) < -120%", "it can never hold"),
+    ],
+)
+def test_a_change_has_its_own_ends(text: str, words: str | None) -> None:
+    if words is None:
+        assert rules.parse(text).is_change
+        return
+    with pytest.raises(ValueError) as caught:
+        rules.parse(text)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ANALYSIS_ALONE)

@@ -1,0 +1,170 @@
+"""Checks of whether the runs are what they should be: measurements of their own, of the same traffic on both sides.
+
+Rows of validity.CHECKS, as those that stand there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import pandas as pd
+
+from analysis.comparison import Comparison
+from analysis.findings import Case, Finding, Severity
+from analysis.fingerprints import Fingerprint
+from analysis.metrics import ALL_REQUESTS
+from analysis.record import STEADY_STATE, RunRecord
+
+LEAST_VARIED = 100
+"""Responses beside the commonest kind: from here on two runs do not look the same by chance."""
+MOST_MIX_APART = 0.05
+STANDARD_ERRORS = 4
+LEAST_EXPECTED = 10
+"""Requests that the other side's share lets expect, where an endpoint has none."""
+MOST_NAMED = 6
+TRAFFIC = ("options.", "dataset.", "load.")
+"""Factors that may change by design which requests are made."""
+
+Part = tuple[int, Fingerprint]
+
+
+def runs_copied(case: Case) -> Iterator[Finding]:
+    """Response times that are there twice: the replicates are not independent of each other."""
+    by_digest: dict[int, list[Part]] = {}
+    for run in case.experiment.complete_runs():
+        for found in case.experiment.fingerprints.get(run, ()):
+            if found.responses:
+                by_digest.setdefault(found.digest, []).append((run, found))
+    copies: dict[tuple[int, ...], list[str]] = {}
+    for parts in by_digest.values():
+        same = [part for part in parts if any(_is_copy(part, other) for other in parts if other is not part)]
+        if same:
+            runs = tuple(sorted({run for run, _ in same}))
+            copies.setdefault(runs, []).extend(found.part.replace(STEADY_STATE, "steady state") for _, found in same)
+    for severity in Severity:
+        chosen = {runs: parts for runs, parts in copies.items() if case.worst(case.treatments_of(runs)) is severity}
+        if chosen:
+            every = sorted({run for runs in chosen for run in runs})
+            yield Finding(
+                "runs_copied",
+                severity,
+                f"The response times of {len(every)} {'run' if len(every) == 1 else 'runs'} are copies: they are no "
+                "measurements of their own.",
+                tuple(f"{_and(case.run_label(run) for run in runs)}: the same {_and(dict.fromkeys(parts))}"
+                      for runs, parts in chosen.items()),
+                f"no two alike, where {LEAST_VARIED} responses or more are not of the commonest kind",
+                "Repeat these runs: remove their folders and `python -m harness run --resume FOLDER`.",
+                case.treatments_of(every),
+            )  # fmt: skip
+
+
+def _is_copy(part: Part, other: Part) -> bool:
+    """Equal digests that are not equal by chance. Of other runs the seconds, too, tell: they never share one."""
+    (run, found), (other_run, other_found) = part, other
+    at_one_time = run != other_run and found.start_unix_s == other_found.start_unix_s
+    return at_one_time or min(found.varied, other_found.varied) >= LEAST_VARIED
+
+
+def runs_overlap(case: Case) -> Iterator[Finding]:
+    """Runs at the same time: the harness does them one after another."""
+    spans = sorted((*_span(record), record.number) for record in case.complete_records if record.windows)
+    pairs = []
+    latest = spans[:1]
+    for span in spans[1:]:
+        if span[0] < latest[0][1]:
+            pairs.append((latest[0], span))
+        latest = [max(latest[0], span, key=lambda s: s[1])]
+    for severity in Severity:
+        chosen = [(a, b) for a, b in pairs if case.worst(case.treatments_of([a[2], b[2]])) is severity]
+        if chosen:
+            runs = sorted({span[2] for pair in chosen for span in pair})
+            yield Finding(
+                "runs_overlap",
+                severity,
+                f"{len(runs)} runs are said to have happened at the same time, and so to have disturbed each other, "
+                "or their times are not true.",
+                tuple(f"{case.run_label(a[2])} and {case.run_label(b[2])}: {min(a[1], b[1]) - b[0]:g} s in common"
+                      for a, b in chosen),
+                "one run after another, each from the beginning of its warm-up to the end of its steady state",
+                "Repeat these runs; look for a clock that was set, or for files that were copied or edited.",
+                case.treatments_of(runs),
+            )  # fmt: skip
+
+
+def _span(record: RunRecord) -> tuple[float, float]:
+    """From the first window's start to the last one's end; a budget began and ended within a second."""
+    windows = record.windows.values()
+    start, end = min(w.start_unix_s for w in windows), max(w.end_unix_s for w in windows)
+    inside = STEADY_STATE in record.windows and record.windows[STEADY_STATE].measured_s is not None
+    return (start + 1, end - 1) if inside else (start, end)
+
+
+def traffic_differs(case: Case) -> Iterator[Finding]:
+    """Sides whose requests are of another kind or mix, so that "all requests" are not the same on both."""
+    counts = case.by_run[(case.by_run["metric"] == "count") & (case.by_run["endpoint"] != ALL_REQUESTS)]
+    by_treatment = {str(treatment): _by_endpoint(rows) for treatment, rows in counts.groupby("treatment", sort=False)}
+    found: dict[Severity, list[tuple[tuple[str, str], list[str]]]] = {}
+    for comparison in case.comparisons:
+        sides = [by_treatment.get(key) for key in comparison.keys]
+        if comparison.verdict is None or sides[0] is None or sides[1] is None:
+            continue
+        if lines := list(_mix(case, comparison, sides[0], sides[1])):
+            found.setdefault(_severity(comparison), []).append((comparison.keys, lines))
+    for severity, compared in sorted(found.items(), key=lambda item: item[0] is not Severity.SEVERE):
+        yield Finding(
+            "traffic_differs",
+            severity,
+            "The two sides were not asked the same: the endpoints, or their shares of the requests, differ.",
+            tuple(line for _, lines in compared for line in lines),
+            f"the same endpoints, shares within {100 * MOST_MIX_APART:g} points or {STANDARD_ERRORS} standard errors",
+            "Compare endpoint by endpoint: numbers of all requests together are of another mix on each side.",
+            tuple(dict.fromkeys(key for keys, _ in compared for key in keys)),
+        )
+
+
+def _by_endpoint(rows: pd.DataFrame) -> pd.DataFrame:
+    """Responses: a row a run, a column an endpoint."""
+    return rows.pivot_table(index="run", columns="endpoint", values="value", aggfunc="sum", fill_value=0.0)
+
+
+def _mix(case: Case, comparison: Comparison, one: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
+    """A line for each endpoint whose share differs."""
+    totals = [float(side.to_numpy().sum()) for side in (one, other)]
+    if not all(totals):
+        return
+    labels = [case.label(key) for key in comparison.keys]
+    for endpoint in sorted({*one.columns, *other.columns}):
+        shares = [float(side[endpoint].sum()) / n if endpoint in side else 0.0
+                  for side, n in zip((one, other), totals, strict=True)]  # fmt: skip
+        absent = min(shares) == 0 and max(shares) * totals[shares.index(0.0)] >= LEAST_EXPECTED
+        apart = abs(shares[0] - shares[1])
+        if absent or apart > max(MOST_MIX_APART, STANDARD_ERRORS * _standard_error(endpoint, one, other)):
+            texts = [f"{100 * share:.3g} % with {label}" for share, label in zip(shares, labels, strict=True)]
+            yield f"{endpoint}: {' and '.join(texts)} of the requests"
+
+
+def _standard_error(endpoint: str, one: pd.DataFrame, other: pd.DataFrame) -> float:
+    """Of the difference of two shares: as of independent requests, or as the runs show it, whichever is larger."""
+    totals = [float(side.to_numpy().sum()) for side in (one, other)]
+    columns = [side[endpoint] if endpoint in side else side.iloc[:, 0] * 0 for side in (one, other)]
+    share = sum(float(column.sum()) for column in columns) / sum(totals)
+    of_requests = math.sqrt(share * (1 - share) * sum(1 / n for n in totals))
+    by_run = [column / side.sum(axis=1) for column, side in zip(columns, (one, other), strict=True)]
+    of_runs = math.sqrt(sum(float(shares.var()) / len(shares) for shares in by_run if len(shares) > 1))
+    return max(of_requests, of_runs if math.isfinite(of_runs) else 0.0)
+
+
+def _severity(comparison: Comparison) -> Severity:
+    """What a factor changes by design is told all the same, as it is the answer's other half."""
+    baseline, treatment = comparison.pair.baseline, comparison.pair.treatment
+    differing = [path for path, level in treatment.items() if baseline.get(path) != level]
+    by_design = any(path.startswith(TRAFFIC) or path == "workload" for path in differing)
+    return Severity.NOTE if by_design else Severity.SEVERE
+
+
+def _and(texts: Iterable[str]) -> str:
+    """a, b and c; of many the first six."""
+    listed = list(texts)
+    listed = listed if len(listed) <= MOST_NAMED else [*listed[:MOST_NAMED], f"{len(listed) - MOST_NAMED} more"]
+    return " and ".join(filter(None, (", ".join(listed[:-1]), listed[-1])))

@@ -1,0 +1,131 @@
+"""The manifest and the users' file of a dataset, consent, and how often and how long is waited."""
+
+import dataclasses
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.datasets import manifest
+from harness.datasets.consent import check_may_write
+from harness.datasets.errors import DatasetError
+from harness.datasets.keystone_cloud import Patience
+from harness.datasets.manifest import Description, Entry
+from harness.datasets.parallel import GRACE_S, do_all
+from harness.datasets.users_file import UsersFile
+
+ABOUT = Description("0123456789ab", "http://127.0.0.1:5000/v3", "default", "member", "f" * 32, 1, 2, False, 0)
+
+
+def test_a_manifest_knows_what_was_intended_done_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    with manifest.create(path, ABOUT) as made:
+        made.intend("user", "a")
+        made.intend("user", "b")
+        made.done("user", "b", "b1")
+        made.intend("user", "c")
+        made.done("user", "c", "c1")
+        made.removed(Entry("user", "c", "c1"))
+    expected = [Entry("user", "a"), Entry("user", "b", "b1"), Entry("user", "c", "c1", removed=True)]
+    assert manifest.read(tmp_path) == (ABOUT, expected)
+
+
+def test_half_a_line_of_a_killed_program_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    with manifest.create(path, ABOUT) as made:
+        made.intend("user", "a")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"done": "user", "na')
+    with manifest.resume(path) as again:
+        assert again.entries == [Entry("user", "a")]
+        again.done("user", "a", "a1")
+    assert path.read_bytes() == whole + b'{"done": "user", "name": "a", "id": "a1"}\n'
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    with (
+        manifest.create(path, ABOUT),
+        pytest.raises(DatasetError, match="another process is making or removing this dataset"),
+    ):
+        manifest.resume(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no JSON",
+        "[]",
+        "{}",
+        '{"done": "user", "name": "a"}',
+        '{"done": "user", "name": "a", "id": ""}',
+        '{"done": "user", "name": "a", "id": "../projects/1"}',
+        '{"done": "domain", "name": "a", "id": "1"}',
+        '{"made": "user", "name": "a", "id": "1"}',
+        '{"intent": "user", "name": 1}',
+    ],
+)
+def test_a_damaged_manifest_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "manifest.jsonl"
+    first = json.dumps({"manifest": 1, **dataclasses.asdict(ABOUT)})
+    path.write_text(f"{first}\n{line}\n")
+    with pytest.raises(DatasetError, match=r"manifest\.jsonl line 2: not a line of a dataset's manifest"):
+        manifest.resume(path)
+    path.write_text(first.replace('"projects": 1', '"projects": "1"') + "\n")
+    with pytest.raises(DatasetError, match=r"line 1: .*projects is no int"):
+        manifest.read(path)
+
+
+def test_users_who_are_not_whole_are_forgotten_and_missing_ones_refused(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    file = UsersFile(path)
+    for name in ("a", "b"):
+        file.add(name, f'secret, "{name}"', "p", "default")
+    file.close()
+    header, line_a, _ = path.read_text().splitlines(keepends=True)
+    path.write_text(path.read_text() + "c,half")
+    UsersFile(path, ["a"]).close()
+    assert path.read_text() == header + line_a
+    assert header == "username,password,user_domain_id,project_name,project_domain_id,created_by\n"
+    with pytest.raises(DatasetError, match=r"1 users of the dataset are not in it, b among them"):
+        UsersFile(path, ["a", "b"])
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:5000/v3", "http://localhost/v3", "https://[::1]:5000/v3"])
+def test_loopback_needs_no_consent(url: str) -> None:
+    check_may_write(url, None, "this writes")
+
+
+def test_another_host_needs_consent_for_itself() -> None:
+    check_may_write("https://192.0.2.1:5000/v3", "192.0.2.1", "this writes")
+    for given in (None, "192.0.2.10", "127.0.0.1"):
+        with pytest.raises(DatasetError, match=r"this writes\. That is not .* --i-may-load 192\.0\.2\.1"):
+            check_may_write("https://192.0.2.1:5000/v3", given, "this writes")
+
+
+def test_waits_double_up_to_a_limit_and_obey_the_server() -> None:
+    patience = Patience(first_wait_s=0.5)
+    assert [patience.wait_s(failures, None, 1.0) for failures in (1, 2, 3, 20)] == [0.5, 1, 2, 30]
+    assert patience.wait_s(3, None, 0.0) == 1
+    assert patience.wait_s(1, "7", 0.0) == 7
+    assert patience.wait_s(1, "9999", 0.0) == 30
+    assert patience.wait_s(1, "Wed, 21 Oct 2015 07:28:00 GMT", 1.0) == 0.5
+
+
+def test_the_first_error_ends_all_and_a_hanging_job_is_left_behind() -> None:
+    stop, begun = threading.Event(), []
+
+    def work(job: int) -> None:
+        begun.append(job)
+        if job == 0:
+            time.sleep(60)
+        if job == 3:
+            raise ValueError("three")
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="three"):
+        do_all(work, range(100), 2, stop, lambda done, of: None)
+    assert begun == [0, 1, 2, 3]
+    assert time.monotonic() - began < GRACE_S + 30
