@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from analysis import rally_tables, record, reference, report
+from analysis import pages, rally_tables, reference, report
 from analysis.decide import Analysis
 from analysis.reference import Line, Measured
 from analysis.tables import Block, Row, plain_rows
 from harness import reference as reference_files
+from harness.install import REPOSITORY
 from tests.analysis import synthetic
 from tests.analysis.test_reference import USERS, analysed
 
@@ -119,7 +120,7 @@ def test_the_report_says_it_and_the_page_is_written_with_what_it_links_to(measur
     for text in (page, (folder / "report.md").read_text("utf-8")):
         for wanted in ("Published: 3.3x.", "Published: 4.0x.", "eventlet", "another machine and another release"):
             assert wanted in text
-    assert len(page.encode()) < report.LARGEST_PAGE_BYTES
+    assert len(page.encode()) < pages.LARGEST_PAGE_BYTES
     document = (folder / "authenticate.rst").read_text("utf-8")
     assert "1. Concurrency = 4, here\n\n``{'context'" in document
     linked = re.findall(r"^- \./(\S+)$", document, re.MULTILINE)
@@ -168,7 +169,7 @@ def test_the_experiment_measures_every_line_of_the_tables() -> None:
     """One treatment for each line, of the experiment as it stands."""
     from harness import validate
 
-    experiment = validate.read(Path(record.__file__).parents[1] / "configs/experiments/seed-keystone-apache.yml")
+    experiment = validate.read(REPOSITORY / "configs/experiments/seed-keystone-apache.yml")
     treatments = experiment.treatments()
     wanted = [{**table["at"], **row["at"]} for table in PUBLISHED["tables"] for row in table["rows"]]
     assert [sum(treatment == at for treatment in treatments) for at in wanted] == [1] * 9 == [1] * len(treatments)
