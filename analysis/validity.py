@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import (
+    carry_over,
     comparability,
     compare,
     evidence_findings,
@@ -353,6 +354,7 @@ CHECKS: tuple[Check, ...] = (
     littles_law.littles_law,
     run_findings.window_differs,
     run_findings.drift,
+    carry_over.carry_over,
     run_findings.script_exceptions,
     run_findings.server_restarted,
     machine_findings.swapped,
