@@ -9,6 +9,7 @@ or more than they should.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -28,8 +29,19 @@ class LaterRuns:
 
     shift: float
     """Of the logarithm."""
-    p: float
-    """Two-sided: how often chance alone makes as much of a shift."""
+    error: float
+    """Standard error of the shift."""
+    freedom: int
+    """Degrees of freedom of the error."""
+
+    @functools.cached_property
+    def p(self) -> float:
+        """Two-sided, by Student's t: how often chance alone makes as much of a shift."""
+        if self.error == 0:
+            return 0.0 if self.shift else 1.0
+        from scipy.stats import t  # slow to import
+
+        return float(2 * t.sf(abs(self.shift) / self.error, self.freedom))
 
 
 def later_runs(groups: Sequence[tuple[Sequence[float], Sequence[bool]]]) -> LaterRuns | None:
@@ -47,18 +59,14 @@ def later_runs(groups: Sequence[tuple[Sequence[float], Sequence[bool]]]) -> Late
     x = np.concatenate([later - later.mean() for _, later in mixed])
     shift = float((x * y).sum() / (x**2).sum())
     error = math.sqrt(float(((y - shift * x) ** 2).sum()) / left / float((x**2).sum()))
-    if error == 0:
-        return LaterRuns(shift, 0.0 if shift else 1.0)
-    from scipy.stats import t  # slow to import
-
-    return LaterRuns(shift, float(2 * t.sf(abs(shift) / error, left)))
+    return LaterRuns(shift, error, left)
 
 
 def carry_over(case: Case) -> Iterator[Finding]:
     """Later runs on a server that differ from the first by more than the margin; severe where that decides."""
     later = _later(case)
     seen = later_runs([_group(case, later, treatment) for treatment in case.experiment.treatments])
-    if seen is None or seen.p >= P or abs(math.expm1(seen.shift)) <= case.experiment.record.margin:
+    if seen is None or abs(math.expm1(seen.shift)) <= case.experiment.record.margin or seen.p >= P:
         return
     turned = [c for c in case.comparisons if c.verdict is not None and _turns(case, c, later, seen.shift)]
     yield Finding(

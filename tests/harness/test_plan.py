@@ -21,7 +21,7 @@ def test_each_block_holds_each_treatment_once() -> None:
 
 
 def test_one_server_for_each_block_and_configuration() -> None:
-    runs = plan(read(GOOD).experiment)
+    runs = plan(read(GOOD, ("order.server=per_block",)).experiment)
     of_server = {run.server_number: (run.block, server_levels(run.treatment)) for run in runs}
     assert len(of_server) == 8
     assert all(of_server[run.server_number] == (run.block, server_levels(run.treatment)) for run in runs)
@@ -29,7 +29,7 @@ def test_one_server_for_each_block_and_configuration() -> None:
 
 
 def test_a_server_for_each_run() -> None:
-    runs = plan(read(GOOD, ("order.server=per_run",)).experiment)
+    runs = plan(read(GOOD).experiment)
     assert [run.server_number for run in runs] == list(range(1, 17))
 
 
@@ -77,5 +77,6 @@ def test_a_budgets_length_is_a_guess_and_is_said_to_be() -> None:
 
 
 def test_duration_counts_runs_and_servers() -> None:
-    experiment = read(GOOD).experiment
-    assert duration_s(experiment, plan(experiment)) == 16 * (2 + 6 + 4) + 8 * 12
+    for server, started in (("per_block", 8), ("per_run", 16)):
+        experiment = read(GOOD, (f"order.server={server}",)).experiment
+        assert duration_s(experiment, plan(experiment)) == 16 * (2 + 6 + 4) + started * 12
