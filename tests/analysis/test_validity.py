@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -317,3 +318,8 @@ def test_a_number_of_a_health_file_that_is_none_is_unknown(demo_copy: Path) -> N
     for file in demo_copy.glob("runs/*/response_times/*.health.jsonl"):
         file.write_text(file.read_text("utf-8").replace('"tcp_retransmits": 7', '"tcp_retransmits": "many"'), "utf-8")
     assert analyse(demo_copy).findings == []
+
+
+def test_the_docs_list_every_finding_there_is() -> None:
+    text = (Path(__file__).parents[2] / "docs/findings.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)`", text, re.MULTILINE) == [check.__name__ for check in validity.CHECKS]
