@@ -95,11 +95,11 @@ def assess(seconds: Sequence[float] | Series, level: float = LEVEL) -> Assessmen
         return NOT_ASSESSED
     change, p = theil_sen(trend_means) * batches / float(trend_means.mean()), mann_kendall_p(trend_means)
     cut = truncation(means)
-    step, step_p = _step(means, cut)
+    step = _step(means, cut)
     state = State.STEADY
     if abs(change) > MOST_CHANGE and p < level:
         state = State.DRIFTING
-    elif cut > len(means) / 2 and abs(step) > MOST_CHANGE and step_p < STEP_SHARE * level:
+    elif cut > len(means) / 2 and abs(step) > MOST_CHANGE and _step_p(means, cut) < STEP_SHARE * level:
         state = State.NO_STEADY_STATE
     return Assessment(state, change, p, cut * MSER_BATCH, step)
 
@@ -128,21 +128,25 @@ def truncation(means: Series) -> int:
     return int(np.argmin(error[: max(len(means) - MSER_LEFT, 0) + 1]))
 
 
-def _step(means: Series, cut: int) -> tuple[float, float]:
-    """Relative step of the mean at a point, and Student's p of it for independent batches."""
-    if cut == 0:
-        return 0.0, 1.0
+def _step(means: Series, cut: int) -> float:
+    """Relative step of the mean at a point."""
+    before = float(means[:cut].mean()) if cut else 0.0
+    if before <= 0:
+        return math.inf if cut else 0.0
+    return (float(means[cut:].mean()) - before) / before
+
+
+def _step_p(means: Series, cut: int) -> float:
+    """Student's p of the step at a point, for independent batches; the point is not the first."""
     before, after = means[:cut], means[cut:]
-    if before.mean() <= 0:
-        return math.inf, 0.0
-    step, size = float(after.mean() - before.mean()), len(means)
+    size = len(means)
     variance = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum()) / (size - 2)
-    if variance <= 1e-12 * float(means.mean()) ** 2:  # the rounding errors of a series without noise
-        return step / float(before.mean()), 0.0
+    if before.mean() <= 0 or variance <= 1e-12 * float(means.mean()) ** 2:  # rounding errors of a series without noise
+        return 0.0
     from scipy.stats import t  # slow to import
 
     error = math.sqrt(variance * (1 / len(before) + 1 / len(after)))
-    return step / float(before.mean()), float(2 * t.sf(abs(step) / error, size - 2))
+    return float(2 * t.sf(abs(float(after.mean() - before.mean())) / error, size - 2))
 
 
 def theil_sen(values: Sequence[float] | Series) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -80,6 +81,7 @@ class View:
     shortened: str = ""
 
 
+@functools.lru_cache(maxsize=4)  # index.html and report.md say the same
 def of(analysis: Analysis, number: int = 1) -> View:
     """The view of one experiment, without figures, which only index.html draws."""
     record = analysis.experiment.record
