@@ -14,10 +14,7 @@ failed: objectives, where given, decide instead of Locust's --exit-code-on-error
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import math
-import re
 import sys
 import time
 from collections.abc import Iterable
@@ -26,6 +23,7 @@ from typing import Any
 import _preparation  # noqa: F401 (its listeners, which prepare a test and collect its last reports, come first)
 import gevent
 import locust.log
+from _abortion import CEILING_WINDOW_S, WINDOW_S, Abortion, most_answers, read_abortion
 from _arrivals import read_rate
 from _completion import end_test
 from _histograms import Histograms
@@ -37,11 +35,6 @@ from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.runners import WORKER_REPORT_INTERVAL, LocalRunner, MasterRunner, WorkerRunner
 
-WINDOW_S = 5
-"""--abort-when looks at the last so many seconds, once the test is as old; a rule may say another number."""
-CEILING_WINDOW_S = 10
-"""--rate-ceiling R allows 10 R answers in any 10 seconds."""
-LONGEST_WINDOW_S = 600
 FAILED, INCONCLUSIVE = 1, 3
 
 log = logging.getLogger(__name__)
@@ -54,36 +47,10 @@ def rules_of(environment: Environment, name: str) -> list[Rule]:
     return [parse(text) for text in option(environment, name) or ()]
 
 
-@dataclasses.dataclass(frozen=True)
-class Abortion:
-    """A rule that ends the test where it holds over the last so many seconds."""
-
-    text: str
-    rule: Rule
-    window_s: int
-
-
-def read_abortion(text: str) -> Abortion:
-    """ "failure_ratio > 50%" or "failure_ratio > 50% over 10s". Raises ValueError for anything else."""
-    flat = " ".join(text.split())
-    match = re.fullmatch(r"(.*\S) over (\d{1,3}) ?s", flat)
-    window_s = int(match[2]) if match else WINDOW_S
-    if not 1 <= window_s <= LONGEST_WINDOW_S:
-        raise ValueError(f"{flat!r}: a rule is held against 1 to {LONGEST_WINDOW_S} seconds")
-    return Abortion(flat, parse(match[1] if match else flat), window_s)
-
-
 def ceiling_of(environment: Environment) -> float | None:
-    """Most answers in CEILING_WINDOW_S, or None where there is no ceiling.
-
-    In the open model the load was told its rate, and answers bunch by chance: five standard deviations of a Poisson
-    process' count are no excess. In the closed model nothing but this keeps the rate below the ceiling.
-    """
+    """Most answers in CEILING_WINDOW_S, or None where there is no ceiling."""
     text = option(environment, "rate_ceiling")
-    if not text:
-        return None
-    most = read_rate(text) * CEILING_WINDOW_S
-    return most + 5 * math.sqrt(most) if is_open(environment) else most
+    return most_answers(read_rate(text), is_open(environment)) if text else None
 
 
 def is_open(environment: Environment) -> bool:

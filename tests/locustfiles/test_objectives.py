@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import signal
 import time
-from argparse import Namespace
 from pathlib import Path
 
-import _objectives
+import _abortion
 import pytest
-from locust.env import Environment
 
 from tests.timed_server import timed_server
 
@@ -104,21 +102,15 @@ def test_a_rule_that_is_none_is_refused(locust: Locust) -> None:
     [("failure_ratio > 50%", 5), ("failure_ratio > 50% over 10s", 10), ("p95(response_time)  > 2s over 1 s", 1)],
 )
 def test_a_rule_to_abort_says_over_how_long(text: str, window_s: int) -> None:
-    assert _objectives.read_abortion(text).window_s == window_s
+    assert _abortion.read_abortion(text).window_s == window_s
 
 
 @pytest.mark.parametrize("text", ["failure_ratio > 50% over 0s", "failure_ratio > 50% over 601s", "over 10s", "10s"])
 def test_what_is_no_rule_to_abort(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a rule|is held against 1 to 600"):
-        _objectives.read_abortion(text)
+        _abortion.read_abortion(text)
 
 
-@pytest.mark.parametrize(
-    ("rate", "options", "most"), [("5", {}, 50), ("5", {"arrival_rate": "4"}, 85.36), (None, {}, None)]
-)
-def test_an_open_load_may_bunch_below_the_ceiling(
-    rate: str | None, options: dict[str, str], most: float | None
-) -> None:
-    environment = Environment(parsed_options=Namespace(rate_ceiling=rate, **options))
-    found = _objectives.ceiling_of(environment)
-    assert found == (most if most is None else pytest.approx(most, abs=0.01))
+@pytest.mark.parametrize(("is_open", "most"), [(False, 50), (True, 85.36)])
+def test_an_open_load_may_bunch_below_the_ceiling(is_open: bool, most: float) -> None:
+    assert _abortion.most_answers(5, is_open) == pytest.approx(most, abs=0.01)
