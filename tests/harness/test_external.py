@@ -236,7 +236,7 @@ def an_experiment(server: KnownServer, *changes: str) -> ExperimentFile:
         (
             f"server={{external: {parts}}}",
             "factors={server.external.parameters.workers: [1, 4], load.users: [1, 2]}",
-            *("baseline={}", "primary={}", "replicates=1"),
+            *("baseline={}", "primary={}", "replicates=1", "order.server=per_block"),
             *changes,
         ),
     )

@@ -109,7 +109,7 @@ def locust(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> dict[int, Calla
 
 
 def begin(tmp_path: Path, *overrides: str) -> tuple[ExperimentFile, Path]:
-    file = read(GOOD, ("replicates=1", *overrides))
+    file = read(GOOD, ("replicates=1", "order.server=per_block", *overrides))
     folder = tmp_path / "result"
     (folder / "runs").mkdir(parents=True)
     record.write_experiment(folder, runner.describe(file))
