@@ -173,7 +173,7 @@ def observe(experiment: Experiment) -> Observations:
             continue
         rows = rows_of(experiment.response_times, run)
         counts = _Counts.of(rows[rows["phase"] == STEADY_STATE])
-        roles = _roles(rows_of(experiment.usage, run), int(start), int(end))
+        roles = _roles(rows_of(experiment.usage, run), int(start), int(end), float(window_s))
         queue = backlogs.get(run)
         seen = dataclasses.replace(
             _observation(counts, float(window_s), roles),
@@ -301,9 +301,10 @@ def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> li
     return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
-def _roles(samples: pd.DataFrame, start: int, end: int) -> dict[str, RoleUsage]:
+def _roles(samples: pd.DataFrame, start: int, end: int, length_s: float) -> dict[str, RoleUsage]:
     roles = samples["role"]
-    found = {str(r): usage_of.role_usage(samples[(roles == r).to_numpy()], start, end) for r in roles.unique()}
+    parts = {str(role): samples[(roles == role).to_numpy()] for role in roles.unique()}
+    found = {role: usage_of.role_usage(rows, start, end, length_s) for role, rows in parts.items()}
     return {role: used for role, used in found.items() if used is not None}
 
 

@@ -67,13 +67,20 @@ def cpu_increments(samples: pd.DataFrame) -> Increments:
     return Increments(pid[kept], start[kept], time[kept], spent[kept])
 
 
-def role_usage(samples: pd.DataFrame, start_unix_s: float, end_unix_s: float) -> RoleUsage | None:
-    """Usage of one role in [start, end), or None where the samples cover less than SMALLEST_COVERAGE of it."""
+def role_usage(
+    samples: pd.DataFrame, start_unix_s: float, end_unix_s: float, length_s: float | None = None
+) -> RoleUsage | None:
+    """Usage of one role in [start, end), or None where the samples cover less than SMALLEST_COVERAGE of it.
+
+    `length_s`: how long the load was there, where it began and ended within the first and last second. No CPU is spent
+    in the rest, so what the samples cover is no more than that.
+    """
     if samples.empty:
         return None
+    length_s = end_unix_s - start_unix_s if length_s is None else length_s
     first, last = float(samples["time_unix_s"].min()), float(samples["time_unix_s"].max())
-    covered_s = min(last, end_unix_s) - max(first, start_unix_s)
-    if covered_s < SMALLEST_COVERAGE * (end_unix_s - start_unix_s) or covered_s <= 0:
+    covered_s = min(min(last, end_unix_s) - max(first, start_unix_s), length_s)
+    if covered_s < SMALLEST_COVERAGE * length_s or covered_s <= 0:
         return None
     increments = cpu_increments(samples)
     cpu = increments.within(start_unix_s, end_unix_s)

@@ -110,3 +110,11 @@ def test_memory_by_second_is_the_sum_of_what_each_process_last_had() -> None:
     assert found[:5].tolist() == [110, 1120, 2130, 2140, 140]
     assert np.isnan(found[5:]).all()
     assert np.isnan(usage.rss_by_second(frame.iloc[:0], 0, 1)).all()
+
+
+@pytest.mark.parametrize(("last", "covered_s"), [(19.7, 18.69), (18.5, 18.5), (16.5, None)])
+def test_load_that_fills_no_whole_seconds_is_covered_where_it_is(last: float, covered_s: float | None) -> None:
+    frame = samples((0, 1, 1.0), (last / 2, 1, 7.0), (last, 1, 13.0))
+    used = usage.role_usage(frame, 0, 20, 18.69)
+    assert (used and used.covered_s) == covered_s
+    assert used is None or (used.cpu_s, used.busiest_cpu_share) == pytest.approx((12.0, 12 / used.covered_s))
