@@ -225,15 +225,19 @@ def _remove(cloud: Cloud, file: Path, concurrency: int, dry_run: bool) -> Outcom
 
 
 def _remove_orphans(cloud: Cloud, files: list[Path], concurrency: int, reads_only: bool) -> None:
-    cloud.log_in()
-    found = orphans(cloud, [manifests.read(file) for file in files])
-    _print_list([f"{one.kind} {one.name} ({one.id}), dataset {one.dataset}" for one in found])
-    if reads_only:
-        again = "; they may be of a dataset that somebody still uses. --yes removes them" if found else ""
-        out.print(f"{len(found)} orphans{again}", markup=False)
-        return
-    with _repeat_advice():
-        outcome = remove_orphans(cloud, found, concurrency, Progress())
+    with contextlib.ExitStack() as held:
+        for file in files:
+            # A dataset that is being created has users that its manifest, read a moment ago, does not name.
+            held.enter_context(manifests.resume(file))
+        cloud.log_in()
+        found = orphans(cloud, [manifests.read(file) for file in files])
+        _print_list([f"{one.kind} {one.name} ({one.id}), dataset {one.dataset}" for one in found])
+        if reads_only:
+            again = "; they may be of a dataset that somebody still uses. --yes removes them" if found else ""
+            out.print(f"{len(found)} orphans{again}", markup=False)
+            return
+        with _repeat_advice():
+            outcome = remove_orphans(cloud, found, concurrency, Progress())
     _print_outcome(outcome, "removed")
     _fail_if_kept([outcome])
 

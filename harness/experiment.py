@@ -6,13 +6,13 @@ import copy
 import dataclasses
 import itertools
 import re
-import urllib.parse
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from analysis import rules
 from analysis.record import Level, Treatment
+from harness.hosts import checked_url
 from harness.parsed_file import Document, put
 
 WHOLE_SERVER = "server"
@@ -64,20 +64,6 @@ def parameter_value(value: object) -> object:
     return value
 
 
-def host_url(text: str) -> str:
-    """An http or https URL without credentials, query or fragment. Raises ValueError for anything else."""
-    try:
-        parts = urllib.parse.urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or re.search(r"[\s\x00-\x1f]", text):
-        raise ValueError(f"{text!r} is not the URL of a server; write it as in http://127.0.0.1:5000")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("a host is scheme, name, port and path alone; credentials go into users_csv, os_cloud or OS_*")
-    return text
-
-
 Duration = Annotated[float, pydantic.BeforeValidator(duration_s)]
 Argv = Annotated[list[pydantic.StrictStr], pydantic.Field(min_length=1)]
 ParameterValue = str | int | float | bool
@@ -115,7 +101,7 @@ class Probe(Model):
 class External(Model):
     """A server of the operator's, neither started nor stopped. harness/external_checks.py says what goes together."""
 
-    host: Annotated[str, pydantic.AfterValidator(host_url)]
+    host: Annotated[str, pydantic.AfterValidator(checked_url)]
     parameters: dict[str, Annotated[Any, pydantic.AfterValidator(parameter_value)]] = {}
     """What {parameters.NAME} in `apply` and `probe` stands for."""
     apply: Argv | None = None

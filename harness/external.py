@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
+import json
 import os
 import re
 import shlex
@@ -189,7 +191,10 @@ def facts(external: External) -> dict[str, Any]:
 def flat(external: External) -> dict[str, Level]:
     """Dotted path to value of what is held constant or varied."""
     parameters = {f"server.external.parameters.{name}": value for name, value in external.parameters.items()}
-    return {"server.external.host": external.host, **parameters}
+    # The commands may hold secrets; that they are the same is all that has to be known of them.
+    rest = external.model_dump(mode="json", exclude={"host", "parameters"})
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return {"server.external.host": external.host, "server.external.operation_sha256": digest, **parameters}
 
 
 def target(external: External, variables: Mapping[str, str]) -> Target:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from analysis.record import Level
 from harness import arrivals
+from harness.apply import contains
 from harness.experiment import ExperimentFile, External
-from harness.external import PLACEHOLDER, host_name, is_loopback
+from harness.external import PLACEHOLDER, fill, host_name, is_loopback
 from harness.parsed_file import Document, Keys, mapping
 from harness.suggestions import there_is_no
 
@@ -113,6 +115,29 @@ def _varied_problems(external: dict[str, Any], factors: dict[str, list[Level]]) 
             yield keys, f"factors.{path}: {ROOT}.apply does not use {{parameters.{name}}}, so nothing would change"
         elif name not in uses.get("contains", set()) | uses.get("prints", set()):
             yield keys, f"factors.{path}: {ROOT}.probe expects the same for every level, so it cannot say which is on"
+        elif alike := _alike(external, name, factors[path]):
+            yield (
+                keys,
+                (
+                    f"factors.{path}: {ROOT}.probe takes {alike[0]!r} for {alike[1]!r}, "
+                    "so it cannot say which level is on"
+                ),
+            )
+
+
+def _alike(external: dict[str, Any], name: str, levels: list[Level]) -> tuple[str, str] | None:
+    """(what the probe sees at one level, what it must see at another) where the first passes for the second."""
+    probe, base = mapping(external, "probe"), mapping(external, "parameters")
+    texts = [str(probe.get(key)) for key in ("contains", "prints") if isinstance(probe.get(key), str)]
+    for text in texts:
+        try:
+            expected = [fill(text, {**base, name: level}) for level in levels if level is not None]
+        except KeyError:
+            return None  # said of the placeholder
+        for seen, wanted in itertools.permutations(expected, 2):
+            if contains(seen, wanted) if "contains" in probe else seen.strip() == wanted.strip():
+                return seen, wanted
+    return None
 
 
 def ceiling_problems(file: ExperimentFile) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -51,6 +54,17 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pytest.raises(DatasetError, match="another process is making or removing this dataset"),
     ):
         manifest.resume(path)
+
+
+def test_no_orphans_are_looked_for_while_a_dataset_is_being_made(tmp_path: Path) -> None:
+    """What is made now is in no manifest that was read a moment ago, and would be removed."""
+    path = tmp_path / "manifest.jsonl"
+    command = [sys.executable, "-m", "harness", "dataset", "keystone", "remove", "--orphans", "--yes", str(path)]
+    admin = {"OS_AUTH_URL": "http://127.0.0.1:9", "OS_USERNAME": "a", "OS_PASSWORD": "b", "OS_PROJECT_NAME": "c"}
+    with manifest.create(path, ABOUT):
+        done = subprocess.run(command, env=os.environ | admin, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "another process is making or removing this dataset" in done.stderr
 
 
 @pytest.mark.parametrize(

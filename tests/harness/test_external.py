@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from analysis import record
-from harness import external, runner
+from harness import external, hosts, runner
 from harness.apply import Operator, contains
-from harness.experiment import ExperimentFile, External, host_url, rate
+from harness.experiment import ExperimentFile, External, rate
 from harness.external import Consent, NotAllowed
+from harness.parsed_file import ExperimentError
 from harness.server import ServerError
 from harness.validate import read
 from tests.known_server import Answer, KnownServer, Request
@@ -193,11 +194,44 @@ def test_consent_is_for_the_very_host(may_load: list[str], allowed: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1:5000", "ftp://127.0.0.1", "http://", "http://u:p@127.0.0.1", "http://h/?q=1", "http://h:99999"]
+    "text",
+    [
+        *("127.0.0.1:5000", "ftp://127.0.0.1", "http://", "http://u:pw@127.0.0.1", "http://h/?q=1", "http://h:99999"),
+        *(r"http://10.0.0.1\@127.0.0.1:9", r"http://h\x", "http://[::1", "http://h/a b"),
+    ],
 )
 def test_what_is_no_host(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not the URL of a server|credentials go into"):
-        host_url(text)
+    with pytest.raises(ValueError, match=r"not the URL of a server|without credentials") as raised:
+        hosts.checked_url(text)
+    assert "pw" not in str(raised.value)
+
+
+def test_another_operation_is_another_experiment() -> None:
+    """What `run --resume` compares: with another command the same level would mean something else."""
+    one = External(host="http://h", parameters={"n": 1}, apply=["set", "{parameters.n}"])
+    other = one.model_copy(update={"apply": ["set", "1{parameters.n}"]})
+    assert external.flat(one) == external.flat(one.model_copy())
+    assert external.flat(one) != external.flat(other)
+    assert external.flat(one) != external.flat(one.model_copy(update={"rate_ceiling": 5.0}))
+
+
+@pytest.mark.parametrize(
+    ("levels", "contains"),
+    [
+        ("[mem, mem+disk]", "workers {parameters.workers}"),
+        ("[1, '1']", "workers {parameters.workers}"),
+        ("['', 4]", "{parameters.workers}"),
+    ],
+)
+def test_levels_that_the_probe_takes_for_each_other_are_refused(
+    server: KnownServer, levels: str, contains: str
+) -> None:
+    changes = (
+        f"factors={{server.external.parameters.workers: {levels}, load.users: [1, 2]}}",
+        f"server.external.probe.contains={contains!r}",
+    )
+    with pytest.raises(ExperimentError, match="cannot say which level is on"):
+        an_experiment(server, *changes)
 
 
 @pytest.mark.parametrize("value", ["50", 50, "0/s", "-1/s", "50/min", None])

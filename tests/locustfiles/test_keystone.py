@@ -55,7 +55,7 @@ def test_host_may_carry_a_path_and_the_version(host: str, url: str) -> None:
     assert token_url(host) == url
 
 
-@pytest.mark.parametrize("host", ["x:5000", "ftp://x", "http://", "", "127.0.0.1"])
+@pytest.mark.parametrize("host", ["x:5000", "ftp://x", "http://", "", "127.0.0.1", r"http://a\@b", "http://u:pw@b"])
 def test_a_host_that_is_no_url_is_refused(host: str) -> None:
     with pytest.raises(NotReady, match="not the URL of a Keystone"):
         token_url(host)
