@@ -92,11 +92,13 @@ class Token:
 def token_url(host: str) -> str:
     """URL of /v3/auth/tokens for a --host or OS_AUTH_URL, which may carry a path and may end in "/" or "/v3".
 
-    Raises NotReady for anything that is not an http or https URL.
+    Raises NotReady for anything that is not an http or https URL, or has credentials or a backslash in it, of which
+    some programs make another host.
     """
-    if not re.match(r"https?://[^/\s]+", host):
+    if not re.fullmatch(r"https?://[^/\s\\@?#]+(/[^\s\\@?#]*)?", host):
+        shown = "What was given" if "@" in host else repr(host)
         raise NotReady(
-            f"{host!r} is not the URL of a Keystone: give --host (or OS_AUTH_URL) as http://address:port/path."
+            f"{shown} is not the URL of a Keystone: give --host (or OS_AUTH_URL) as http://address:port/path."
         )
     base = host.rstrip("/")
     return base.removesuffix("/v3").rstrip("/") + "/v3/auth/tokens"
