@@ -225,8 +225,16 @@ def _remove(cloud: Cloud, file: Path, concurrency: int, dry_run: bool) -> Outcom
 
 
 def _remove_orphans(cloud: Cloud, files: list[Path], concurrency: int, reads_only: bool) -> None:
+    with contextlib.ExitStack() as locks:
+        if not reads_only:  # nobody may make what is being removed
+            for path in {manifests.located(file).resolve() for file in files}:
+                locks.enter_context(manifests.resume(path))
+        _remove_orphans_of(cloud, files, concurrency, reads_only)
+
+
+def _remove_orphans_of(cloud: Cloud, files: list[Path], concurrency: int, reads_only: bool) -> None:
     cloud.log_in()
-    found = orphans(cloud, [manifests.read(file) for file in files])
+    found = orphans(cloud, (manifests.read(file) for file in files))
     _print_list([f"{one.kind} {one.name} ({one.id}), dataset {one.dataset}" for one in found])
     if reads_only:
         again = "; they may be of a dataset that somebody still uses. --yes removes them" if found else ""

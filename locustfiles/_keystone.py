@@ -94,9 +94,10 @@ def token_url(host: str) -> str:
 
     Raises NotReady for anything that is not an http or https URL.
     """
-    if not re.match(r"https?://[^/\s]+", host):
+    if not re.fullmatch(r"https?://[^/\s\\@][^\s\\@]*", host):  # with \ or @, two readers find two hosts
+        shown = "What was given" if "@" in host else repr(host)  # before the @ is a password
         raise NotReady(
-            f"{host!r} is not the URL of a Keystone: give --host (or OS_AUTH_URL) as http://address:port/path."
+            f"{shown} is not the URL of a Keystone: give --host (or OS_AUTH_URL) as http://address:port/path."
         )
     base = host.rstrip("/")
     return base.removesuffix("/v3").rstrip("/") + "/v3/auth/tokens"

@@ -21,6 +21,7 @@ from requests.adapters import HTTPAdapter
 from harness.datasets.errors import CloudError, DatasetError
 from harness.datasets.parallel import Stopped
 from harness.datasets.users_file import MARK
+from harness.hosts import checked_url
 
 MARK_ATTRIBUTE, DATASET_ATTRIBUTE = "created_by", "stackswarm_dataset"
 """Keystone keeps attributes that it does not know, with projects and with users."""
@@ -236,8 +237,10 @@ def connect(cacert: str | None, connections: int) -> Cloud:
     from openstack.config import loader
 
     url = os.environ.get("OS_AUTH_URL", "").rstrip("/").removesuffix("/v3")
-    if not url.startswith(("http://", "https://")):
-        raise DatasetError("OS_AUTH_URL is no URL: set the OS_* variables of the cloud's administrator")
+    try:
+        checked_url(url, "OS_AUTH_URL")
+    except ValueError as error:
+        raise DatasetError(f"{error}. Set the OS_* variables of the cloud's administrator") from None
     if cacert is not None and not Path(cacert).is_file():
         raise DatasetError(f"--os-cacert {cacert}: there is no such file")
     # Plain "password" would ask the server where it is, and go there.
