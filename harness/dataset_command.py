@@ -160,7 +160,7 @@ def _new_manifest(folder: Path, about: Description) -> Manifest:
 
 
 def _check_resumable(opened: Manifest, password: str | None) -> None:
-    if any(entry.removed for entry in opened.entries):
+    if any(entry.removed or entry.removing for entry in opened.entries):
         raise DatasetError(f"{opened.path}: the removal of this dataset has begun; finish it, and make a new one")
     if opened.description.password_from_file != (password is not None):
         raise DatasetError(f"{opened.path}: give --password-from-file if, and only if, the dataset was begun with it")

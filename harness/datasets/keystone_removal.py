@@ -55,7 +55,10 @@ def remove(cloud: Cloud, manifest: Manifest, concurrency: int, dry_run: bool, re
         if found is None:
             with outcome.lock:
                 outcome.gone.append(entry)
-        elif _removed(cloud, found, about.dataset, dry_run, outcome):
+            return
+        if not dry_run and why_not_ours(found, about.dataset) is None:
+            manifest.removing(entry)
+        if _removed(cloud, found, about.dataset, dry_run, outcome):
             manifest.removed(entry)
 
     for kind in reversed(KINDS):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import dataset_command
 from harness.datasets import manifest
 from harness.datasets.consent import check_may_write
 from harness.datasets.errors import DatasetError
@@ -172,3 +173,14 @@ def test_manifests_are_read_after_the_cloud_was_listed() -> None:
 
     assert orphans(Listed(), read()) == []
     assert order == ["cloud", "manifests"]
+
+
+def test_a_removal_that_died_after_its_first_request_is_not_resumed_as_creation(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    with manifest.create(path, ABOUT) as made:
+        made.done("user", "a", "a1")
+        made.removing(Entry("user", "a", "a1"))
+    with manifest.resume(path) as again:
+        assert again.entries == [Entry("user", "a", "a1", removing=True)]
+        with pytest.raises(DatasetError, match="the removal of this dataset has begun"):
+            dataset_command._check_resumable(again, None)
