@@ -160,7 +160,7 @@ def _new_manifest(folder: Path, about: Description) -> Manifest:
 
 
 def _check_resumable(opened: Manifest, password: str | None) -> None:
-    if any(entry.removed for entry in opened.entries):
+    if any(entry.removed or entry.removing for entry in opened.entries):
         raise DatasetError(f"{opened.path}: the removal of this dataset has begun; finish it, and make a new one")
     if opened.description.password_from_file != (password is not None):
         raise DatasetError(f"{opened.path}: give --password-from-file if, and only if, the dataset was begun with it")
@@ -225,19 +225,23 @@ def _remove(cloud: Cloud, file: Path, concurrency: int, dry_run: bool) -> Outcom
 
 
 def _remove_orphans(cloud: Cloud, files: list[Path], concurrency: int, reads_only: bool) -> None:
-    with contextlib.ExitStack() as held:
-        for file in files:
-            # A dataset that is being created has users that its manifest, read a moment ago, does not name.
-            held.enter_context(manifests.resume(file))
-        cloud.log_in()
-        found = orphans(cloud, [manifests.read(file) for file in files])
-        _print_list([f"{one.kind} {one.name} ({one.id}), dataset {one.dataset}" for one in found])
-        if reads_only:
-            again = "; they may be of a dataset that somebody still uses. --yes removes them" if found else ""
-            out.print(f"{len(found)} orphans{again}", markup=False)
-            return
-        with _repeat_advice():
-            outcome = remove_orphans(cloud, found, concurrency, Progress())
+    with contextlib.ExitStack() as locks:
+        if not reads_only:  # nobody may make what is being removed
+            for path in {manifests.located(file).resolve() for file in files}:
+                locks.enter_context(manifests.resume(path))
+        _remove_orphans_of(cloud, files, concurrency, reads_only)
+
+
+def _remove_orphans_of(cloud: Cloud, files: list[Path], concurrency: int, reads_only: bool) -> None:
+    cloud.log_in()
+    found = orphans(cloud, (manifests.read(file) for file in files))
+    _print_list([f"{one.kind} {one.name} ({one.id}), dataset {one.dataset}" for one in found])
+    if reads_only:
+        again = "; they may be of a dataset that somebody still uses. --yes removes them" if found else ""
+        out.print(f"{len(found)} orphans{again}", markup=False)
+        return
+    with _repeat_advice():
+        outcome = remove_orphans(cloud, found, concurrency, Progress())
     _print_outcome(outcome, "removed")
     _fail_if_kept([outcome])
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import re
+import urllib.parse
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -64,6 +65,14 @@ def parameter_value(value: object) -> object:
     return value
 
 
+def host_url(text: str) -> str:
+    """An http or https URL without credentials, query or fragment. Raises ValueError for anything else."""
+    parts = urllib.parse.urlsplit(checked_url(text, "host"))
+    if parts.query or parts.fragment:
+        raise ValueError("a host is scheme, name, port and path alone")
+    return text
+
+
 Duration = Annotated[float, pydantic.BeforeValidator(duration_s)]
 Argv = Annotated[list[pydantic.StrictStr], pydantic.Field(min_length=1)]
 ParameterValue = str | int | float | bool
@@ -101,7 +110,7 @@ class Probe(Model):
 class External(Model):
     """A server of the operator's, neither started nor stopped. harness/external_checks.py says what goes together."""
 
-    host: Annotated[str, pydantic.AfterValidator(checked_url)]
+    host: Annotated[str, pydantic.AfterValidator(host_url)]
     parameters: dict[str, Annotated[Any, pydantic.AfterValidator(parameter_value)]] = {}
     """What {parameters.NAME} in `apply` and `probe` stands for."""
     apply: Argv | None = None

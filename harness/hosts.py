@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 import urllib.parse
+
+
+def checked_url(url: str, name: str) -> str:
+    """The URL, where every reader of URLs finds the same host in it. Raises ValueError, which shows no password.
+
+    `name`: the option or variable it is from.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port_is_possible = parts.port != 0
+    except ValueError:  # brackets, or a port that is none
+        port_is_possible = False
+    odd = any(sign in "\\@" or sign.isspace() or not sign.isprintable() for sign in url)
+    if odd or not port_is_possible or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"{name} is no URL that can be used: write http://host:port/path or https://, without user, password, "
+            "backslash or blanks, with a port from 1 to 65535, and an IPv6 address in brackets"
+        )
+    return url
 
 
 def host_of(url: str) -> str:
@@ -20,22 +38,3 @@ def is_loopback(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     return bool(found) and all(ipaddress.ip_address(address).is_loopback for address in found)
-
-
-def checked_url(text: str) -> str:
-    """An http or https URL of scheme, name, port and path alone, which every program reads in the same way.
-
-    Raises ValueError for anything else, without the credentials that may be in it.
-    """
-    try:
-        parts = urllib.parse.urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    shown = "this" if "@" in text else repr(text)
-    # Of a backslash some make a slash: then what is checked is not where the request goes.
-    if not usable or re.search(r"[\s\x00-\x1f\\]", text):
-        raise ValueError(f"{shown} is not the URL of a server; write it as in http://127.0.0.1:5000")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("the URL of a server is scheme, name, port and path alone, without credentials and query")
-    return text

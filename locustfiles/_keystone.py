@@ -92,11 +92,10 @@ class Token:
 def token_url(host: str) -> str:
     """URL of /v3/auth/tokens for a --host or OS_AUTH_URL, which may carry a path and may end in "/" or "/v3".
 
-    Raises NotReady for anything that is not an http or https URL, or has credentials or a backslash in it, of which
-    some programs make another host.
+    Raises NotReady for anything that is not an http or https URL.
     """
-    if not re.fullmatch(r"https?://[^/\s\\@?#]+(/[^\s\\@?#]*)?", host):
-        shown = "What was given" if "@" in host else repr(host)
+    if not re.fullmatch(r"https?://[^/\s\\@][^\s\\@]*", host):  # with \ or @, two readers find two hosts
+        shown = "What was given" if "@" in host else repr(host)  # before the @ is a password
         raise NotReady(
             f"{shown} is not the URL of a Keystone: give --host (or OS_AUTH_URL) as http://address:port/path."
         )

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import random
 import threading
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,7 +103,10 @@ class Cloud:
 
     def domain_id(self, domain: str) -> str:
         """Id of a domain, given by id or name. Raises DatasetError where there is none."""
-        found = self._ask_or_none(f"find domain {domain}", lambda: self._client.domains.get(domain))
+        if domain in {"", ".", ".."}:  # in a URL, these lead elsewhere
+            raise DatasetError(f"--domain {domain!r} is no domain; name an existing one")
+        quoted = urllib.parse.quote(domain, safe="")
+        found = self._ask_or_none(f"find domain {domain}", lambda: self._client.domains.get(quoted))
         named = [found] if found else self._ask(f"find domain {domain}", lambda: self._client.domains.list(name=domain))
         if not named:
             raise DatasetError(f"{self.auth_url} has no domain {domain!r}; name an existing one with --domain")
@@ -238,9 +242,9 @@ def connect(cacert: str | None, connections: int) -> Cloud:
 
     url = os.environ.get("OS_AUTH_URL", "").rstrip("/").removesuffix("/v3")
     try:
-        checked_url(url)
+        checked_url(url, "OS_AUTH_URL")
     except ValueError as error:
-        raise DatasetError(f"OS_AUTH_URL: {error}. Set the OS_* variables of the cloud's administrator") from None
+        raise DatasetError(f"{error}. Set the OS_* variables of the cloud's administrator") from None
     if cacert is not None and not Path(cacert).is_file():
         raise DatasetError(f"--os-cacert {cacert}: there is no such file")
     # Plain "password" would ask the server where it is, and go there.

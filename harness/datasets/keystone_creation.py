@@ -63,6 +63,7 @@ class Creation:
         about = self.manifest.description
         project_entry = self.manifest.entry("project", project)
         assert project_entry is not None and project_entry.id is not None
+        self._check_project(project, project_entry.id)
         password = self.password or new_password()
         self.manifest.intend("user", name)
         made = self.cloud.create_user(name, about.domain_id, about.dataset, project_entry.id, password)
@@ -74,6 +75,13 @@ class Creation:
         # In this order: whoever is done in the manifest has a password in the file.
         self.users.add(name, password, project, about.domain_id)
         self.manifest.done("user", name, made.id)
+
+    def _check_project(self, name: str, id_: str) -> None:
+        """Raise CloudError unless the manifest's project is ours on the server, too, before a role is given on it."""
+        found = self.cloud.get("project", id_)
+        why = "it is not there" if found is None else why_not_ours(found, self.manifest.description.dataset)
+        if why:
+            raise CloudError(f"no role is given on project {name} ({id_}), which the manifest lists: {why}")
 
     def _ours(self, kind: str, name: str) -> Object:
         """What an attempt of ours made, whose answer was lost. Raises CloudError where the name is somebody else's."""

@@ -55,7 +55,10 @@ def remove(cloud: Cloud, manifest: Manifest, concurrency: int, dry_run: bool, re
         if found is None:
             with outcome.lock:
                 outcome.gone.append(entry)
-        elif _removed(cloud, found, about.dataset, dry_run, outcome):
+            return
+        if not dry_run and why_not_ours(found, about.dataset) is None:
+            manifest.removing(entry)
+        if _removed(cloud, found, about.dataset, dry_run, outcome):
             manifest.removed(entry)
 
     for kind in reversed(KINDS):
@@ -75,14 +78,17 @@ def _removed(cloud: Cloud, found: Object, dataset: str, dry_run: bool, outcome: 
 
 
 def orphans(cloud: Cloud, manifests: Iterable[tuple[Description, list[Entry]]]) -> list[Object]:
-    """Objects of all domains that carry a mark of ours and are in none of these manifests."""
+    """Objects of all domains that carry a mark of ours and are in none of these manifests.
+
+    The manifests are iterated after the cloud was listed: what is made meanwhile has a line before it is on the cloud.
+    """
+    found = [one for domain in cloud.domain_ids() for kind in KINDS for one in cloud.all_of(kind, domain)]
     names: set[tuple[str, str, str]] = set()
     ids: set[tuple[str, str | None]] = set()
     for about, entries in manifests:
         # What was removed and is there all the same is an orphan.
         names |= {(about.dataset, entry.kind, entry.name) for entry in entries if not entry.removed}
         ids |= {(about.dataset, entry.id) for entry in entries if not entry.removed}
-    found = [one for domain in cloud.domain_ids() for kind in KINDS for one in cloud.all_of(kind, domain)]
     marked = [one for one in found if one.created_by == MARK and one.dataset is not None]
     return [
         one for one in marked if (one.dataset, one.id) not in ids and (one.dataset, one.kind, one.name) not in names

@@ -1,7 +1,8 @@
 """What a dataset on a cloud consists of: a file of JSON Lines that is written before and after each object is made.
 
 The first line describes the dataset. Then, for each project and user, a line `intent` is on the disk before Keystone is
-asked for it, `done` after all of it is there, and `removed` after it has gone. So whatever kills the program, an object
+asked for it, `done` after all of it is there, `removing` before it is asked to go, and
+`removed` after it has gone. So whatever kills the program, an object
 that exists has a line here. The file holds no password.
 """
 
@@ -51,6 +52,8 @@ class Entry:
     id: str | None = None
     """None: it was asked for, and whether it was made is not known."""
     removed: bool = False
+    removing: bool = False
+    """Keystone was asked to remove it, and whether it did is not known."""
 
 
 class Manifest:
@@ -89,6 +92,10 @@ class Manifest:
     def done(self, kind: str, name: str, id_: str) -> None:
         """It is there, whole."""
         self._write(Entry(kind, name, id_), "done")
+
+    def removing(self, entry: Entry) -> None:
+        """Keystone is going to be asked to remove it: from now on nobody knows whether it is there."""
+        self._write(dataclasses.replace(entry, removing=True), "removing")
 
     def removed(self, entry: Entry) -> None:
         """It has gone."""
@@ -185,11 +192,11 @@ def _description(values: dict[str, Any]) -> Description:
 def _entry(values: dict[str, Any]) -> Entry:
     event = next(iter(values), "nothing")
     kind, name, id_ = values[event], values["name"], values.get("id")
-    if event not in ("intent", "done", "removed") or kind not in KINDS or not isinstance(name, str):
-        raise ValueError(f"{event!r} is none of intent, done, removed, of a project or user with a name")
+    if event not in ("intent", "done", "removing", "removed") or kind not in KINDS or not isinstance(name, str):
+        raise ValueError(f"{event!r} is none of intent, done, removing, removed, of a project or user with a name")
     if (id_ is not None or event == "done") and not (isinstance(id_, str) and _ID.fullmatch(id_)):
         raise ValueError("not an id")
-    return Entry(kind, name, id_, removed=event == "removed")
+    return Entry(kind, name, id_, removed=event == "removed", removing=event == "removing")
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

@@ -7,17 +7,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness import dataset_command
 from harness.datasets import manifest
 from harness.datasets.consent import check_may_write
 from harness.datasets.errors import DatasetError
-from harness.datasets.keystone_cloud import Patience
+from harness.datasets.keystone_cloud import Cloud, Patience
+from harness.datasets.keystone_removal import orphans
 from harness.datasets.manifest import Description, Entry
 from harness.datasets.parallel import GRACE_S, do_all
 from harness.datasets.users_file import UsersFile
+from harness.hosts import checked_url
 
 ABOUT = Description("0123456789ab", "http://127.0.0.1:5000/v3", "default", "member", "f" * 32, 1, 2, False, 0)
 
@@ -61,6 +65,7 @@ def test_no_orphans_are_looked_for_while_a_dataset_is_being_made(tmp_path: Path)
     path = tmp_path / "manifest.jsonl"
     command = [sys.executable, "-m", "harness", "dataset", "keystone", "remove", "--orphans", "--yes", str(path)]
     admin = {"OS_AUTH_URL": "http://127.0.0.1:9", "OS_USERNAME": "a", "OS_PASSWORD": "b", "OS_PROJECT_NAME": "c"}
+    admin |= {"OS_USER_DOMAIN_ID": "default", "OS_PROJECT_DOMAIN_ID": "default"}
     with manifest.create(path, ABOUT):
         done = subprocess.run(command, env=os.environ | admin, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -143,3 +148,54 @@ def test_the_first_error_ends_all_and_a_hanging_job_is_left_behind() -> None:
         do_all(work, range(100), 2, stop, lambda done, of: None)
     assert begun == [0, 1, 2, 3]
     assert time.monotonic() - began < GRACE_S + 30
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.2:21905\\@127.0.0.1:9",
+        "http://user:secret@127.0.0.1",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:0",
+        "http://[::1",
+        "http://127.0.0.1/a b",
+        "http://127.0.0.1\n",
+        "http://",
+        "",
+    ],
+)
+def test_a_url_with_two_hosts_or_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="OS_AUTH_URL is no URL that can be used") as caught:
+        checked_url(url, "OS_AUTH_URL")
+    assert "secret" not in str(caught.value)
+    assert checked_url("https://[::1]:5000/v3", "x") == "https://[::1]:5000/v3"
+
+
+def test_manifests_are_read_after_the_cloud_was_listed() -> None:
+    order = []
+
+    class Listed(Cloud):
+        def __init__(self) -> None:
+            pass
+
+        def domain_ids(self) -> list[str]:
+            order.append("cloud")
+            return []
+
+    def read() -> Iterator[tuple[Description, list[Entry]]]:
+        order.append("manifests")
+        yield ABOUT, []
+
+    assert orphans(Listed(), read()) == []
+    assert order == ["cloud", "manifests"]
+
+
+def test_a_removal_that_died_after_its_first_request_is_not_resumed_as_creation(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    with manifest.create(path, ABOUT) as made:
+        made.done("user", "a", "a1")
+        made.removing(Entry("user", "a", "a1"))
+    with manifest.resume(path) as again:
+        assert again.entries == [Entry("user", "a", "a1", removing=True)]
+        with pytest.raises(DatasetError, match="the removal of this dataset has begun"):
+            dataset_command._check_resumable(again, None)

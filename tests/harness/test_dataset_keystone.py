@@ -359,6 +359,9 @@ def test_what_cannot_work_changes_nothing(up: Up, tmp_path: Path) -> None:
         (("--i-may-load", "other"), {"OS_AUTH_URL": "http://192.0.2.1:5000"}, "--i-may-load 192.0.2.1, not other"),
         (("--role", "membr"), {}, "has no role 'membr'"),
         (("--domain", "nowhere"), {}, "has no domain 'nowhere'"),
+        (("--domain", "default/../default"), {}, "has no domain"),
+        (("--domain", ".."), {}, "is no domain; name"),
+        (("--domain", ""), {}, "is no domain; name"),
     ):
         assert says in ask(up, "create", *SMALL, "--output", folder, *words, error=DatasetError, **changes)
     assert not folder.exists() and up.everything() == before
@@ -388,3 +391,13 @@ def test_one_password_for_all_from_a_file(up: Up, tmp_path: Path) -> None:
     assert {u["password"] for u in rows(tmp_path / "made")} == {"the-one-Passw0rd"}
     assert "give --password-from-file" in ask(up, "create", "--resume", tmp_path / "made", error=DatasetError)
     ask(up, "remove", tmp_path / "made")
+
+
+def test_no_role_is_given_on_a_project_without_our_mark(up: Up, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    ask(up, "create", "--projects", 1, "--users", 1, "--output", folder)
+    other = up.cloud._client.projects.create("not-ours", domain="default")
+    about, *events = lines(folder)
+    events = [{**e, "id": other.id} if e.get("done") == "project" else e for e in events if e.get("done") != "user"]
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (about, *events)))
+    assert "it carries no mark of ours" in ask(up, "create", "--resume", folder, error=CloudError)

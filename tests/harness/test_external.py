@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from analysis import record
-from harness import external, hosts, runner
+from harness import external, runner
 from harness.apply import Operator, contains
-from harness.experiment import ExperimentFile, External, rate
+from harness.experiment import ExperimentFile, External, host_url, rate
 from harness.external import Consent, NotAllowed
 from harness.parsed_file import ExperimentError
 from harness.server import ServerError
@@ -201,8 +201,8 @@ def test_consent_is_for_the_very_host(may_load: list[str], allowed: bool) -> Non
     ],
 )
 def test_what_is_no_host(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not the URL of a server|without credentials") as raised:
-        hosts.checked_url(text)
+    with pytest.raises(ValueError, match=r"no URL that can be used|path alone") as raised:
+        host_url(text)
     assert "pw" not in str(raised.value)
 
 
