@@ -51,6 +51,8 @@ def judge(folder: Path, baseline: Path | None, texts: Sequence[str], runs_read: 
     """
     for text in texts:
         rules.parse(text)  # before anything is read, which takes longer
+    if baseline is not None and baseline.resolve() == folder.resolve():
+        raise RecordError(f"{baseline}: the baseline is the folder itself; name an earlier result.")
     analysis = _analyse(folder, texts, runs_read)
     other = None if baseline is None else _analyse(baseline, texts, runs_read)
     apart = [] if other is None else _differences(analysis, other)

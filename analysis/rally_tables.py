@@ -94,7 +94,7 @@ def sentences(lines: Sequence[Line], interval: Interval) -> list[str]:
 def _sure(bounds: tuple[float, float] | None) -> str:
     """What the runs allow, of the ratio of the mean times after / before."""
     if bounds is None:
-        return ""
+        return " How much runs differ by themselves is not known from so few."
     low, high = (1 / bound for bound in reversed(bounds))
     doubt = ", so there may be no difference" if low <= 1 <= high else ""
     return f" From run to run it may be {times(low)} to {times(high)}{doubt}."

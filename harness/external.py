@@ -93,8 +93,11 @@ def check_file(name: str | None, is_secret: bool = True) -> None:
     try:
         with Path(name).open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
+            opened.read().decode("utf-8")
     except OSError as error:
         raise NotAllowed(f"{name}: cannot be read ({error.strerror}); it is relative to {Path.cwd()}") from error
+    except UnicodeDecodeError:
+        raise NotAllowed(f"{name}: is not text in UTF-8") from None
     if is_secret and stat.S_IMODE(mode) & 0o077:
         raise NotAllowed(f"{name}: holds passwords, and others may read it; chmod 600 {name}")
 

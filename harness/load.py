@@ -287,7 +287,7 @@ def check_failures(output: Files) -> None:
     """Raise LoadAbortedError where a run too short for external.FAILURES_STOP was as hopeless."""
     share = external.failed_share(output.response_times)
     if share is not None and share >= MOST_FAILURES:
-        raise LoadAbortedError(f"{100 * share:.3g} % of the answers were failures, 429 among them")
+        raise LoadAbortedError(f"{100 * share:.3g} % of the answers were failures (429 counts as one)")
 
 
 def check_answered(output: Files) -> None:

@@ -116,6 +116,7 @@ def test_a_baseline_folder(six: Path, make: Make) -> None:
     assert lines[0].startswith("pass: change(throughput) > -5%: processes = 1: +")
     assert gate(six, "change(throughput) > -5%", baseline=faster)[0] == 1
     assert gate(six, "change(throughput) > -5%", baseline=faster / "nowhere")[0] == 2
+    assert gate(six, "change(throughput) > -5%", baseline=six / "runs" / "..")[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,11 @@ def test_a_level_that_does_not_take_is_not_measured(
     with pytest.raises(NotAllowed, match=r"users\.csv: holds passwords, and others may read it"):
         external.check(file, Consent.of([], True))
     users.chmod(0o600)
+    written = users.read_bytes()
+    users.write_bytes(b"\xff\xfe" + written)
+    with pytest.raises(NotAllowed, match=r"users\.csv: is not text in UTF-8"):
+        external.check(file, Consent.of([], True))
+    users.write_bytes(written)
     with pytest.raises(NotAllowed, match=rf"--allow-apply:\n  .*/set/1\n  .*{server.url}/set/4$"):
         runner.run(file, tmp_path / "result", Quiet())
     assert theirs.sets == []

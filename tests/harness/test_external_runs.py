@@ -155,7 +155,7 @@ def test_a_server_that_fails_is_left_alone(
 def test_a_run_too_short_for_ten_seconds_of_failures_fails_all_the_same(run: Run, theirs: Theirs) -> None:
     theirs.status = 503
     ((_, outcome),) = run()
-    assert (outcome.status, outcome.reason) == ("failed", "100 % of the answers were failures, 429 among them")
+    assert (outcome.status, outcome.reason) == ("failed", "100 % of the answers were failures (429 counts as one)")
 
 
 def test_a_closed_load_above_the_ceiling_is_ended(run: Run, server: KnownServer) -> None:
