@@ -6,7 +6,7 @@ Rows of validity.CHECKS, as those that stand there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
@@ -102,14 +102,14 @@ def _span(record: RunRecord) -> tuple[float, float]:
 
 def traffic_differs(case: Case) -> Iterator[Finding]:
     """Sides whose requests are of another kind or mix, so that "all requests" are not the same on both."""
-    counts = case.by_run[(case.by_run["metric"] == "count") & (case.by_run["endpoint"] != ALL_REQUESTS)]
-    by_treatment = {str(treatment): _by_endpoint(rows) for treatment, rows in counts.groupby("treatment", sort=False)}
+    by_treatment = responses_by_endpoint(case.by_run)
     found: dict[Severity, list[tuple[tuple[str, str], list[str]]]] = {}
     for comparison in case.comparisons:
         sides = [by_treatment.get(key) for key in comparison.keys]
         if comparison.verdict is None or sides[0] is None or sides[1] is None:
             continue
-        if lines := list(_mix(case, comparison, sides[0], sides[1])):
+        labels = [case.label(key) for key in comparison.keys]
+        if lines := list(mix_differences(sides[0], sides[1], labels)):
             found.setdefault(_severity(comparison), []).append((comparison.keys, lines))
     for severity, compared in sorted(found.items(), key=lambda item: item[0] is not Severity.SEVERE):
         yield Finding(
@@ -123,17 +123,20 @@ def traffic_differs(case: Case) -> Iterator[Finding]:
         )
 
 
-def _by_endpoint(rows: pd.DataFrame) -> pd.DataFrame:
-    """Responses: a row a run, a column an endpoint."""
-    return rows.pivot_table(index="run", columns="endpoint", values="value", aggfunc="sum", fill_value=0.0)
+def responses_by_endpoint(by_run: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Responses by the treatment's key, from metrics.by_run(): a row a run, a column an endpoint."""
+    counts = by_run[(by_run["metric"] == "count") & (by_run["endpoint"] != ALL_REQUESTS)]
+    return {
+        str(treatment): rows.pivot_table(index="run", columns="endpoint", values="value", aggfunc="sum", fill_value=0.0)
+        for treatment, rows in counts.groupby("treatment", sort=False)
+    }
 
 
-def _mix(case: Case, comparison: Comparison, one: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
-    """A line for each endpoint whose share differs."""
+def mix_differences(one: pd.DataFrame, other: pd.DataFrame, labels: Sequence[str]) -> Iterator[str]:
+    """A line for each endpoint whose share differs between two of responses_by_endpoint(), called by `labels`."""
     totals = [float(side.to_numpy().sum()) for side in (one, other)]
     if not all(totals):
         return
-    labels = [case.label(key) for key in comparison.keys]
     for endpoint in sorted({*one.columns, *other.columns}):
         shares = [float(side[endpoint].sum()) / n if endpoint in side else 0.0
                   for side, n in zip((one, other), totals, strict=True)]  # fmt: skip

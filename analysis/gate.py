@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from analysis import comparability, decide, exports, load, objective_table, objectives, rules
+from analysis import comparability, decide, evidence_findings, exports, load, objective_table, objectives, rules
 from analysis.decide import Analysis
 from analysis.findings import Finding, Severity
 from analysis.objectives import Judgement, Outcome
@@ -124,7 +124,14 @@ LOAD = ("workload", "load", "options", "dataset")
 def _differences(one: Analysis, other: Analysis) -> list[tuple[str, bool]]:
     """(what differs between the experiments, whether that forbids to compare them)."""
     here, there = _facts(one), _facts(other)
-    return [
+    responses, others = (evidence_findings.responses_by_endpoint(side.by_run) for side in (one, other))
+    traffic = [
+        (line, True)
+        for key in responses
+        if key in others
+        for line in evidence_findings.mix_differences(responses[key], others[key], ("the folder", "--baseline"))
+    ]
+    return traffic + [
         (f"{path}: {here.get(path)} against {there.get(path)}", _forbids(path))
         for path in dict.fromkeys([*here, *there])
         if here.get(path) != there.get(path)
@@ -159,10 +166,11 @@ def _impossible(differences: Sequence[tuple[str, bool]]) -> list[Finding]:
         Finding(
             "baseline_differs",
             Severity.SEVERE,
-            f"The folder of --baseline was measured on another machine, or with another load: {'; '.join(found[:3])}"
+            "The folder of --baseline was measured on another machine, or with another load or mix of requests: "
+            f"{'; '.join(found[:3])}"
             f"{' and more' if len(found) > 3 else ''}.",
             found,
-            "equal machine, workload, load, options and dataset",
+            "equal machine, workload, load, options, dataset and mix of requests",
             "Measure the baseline anew, here, with the same experiment file.",
         )
     ]

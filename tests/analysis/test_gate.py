@@ -119,6 +119,13 @@ def test_a_baseline_folder(six: Path, make: Make) -> None:
     assert gate(six, "change(throughput) > -5%", baseline=six / "runs" / "..")[0] == 2
 
 
+def test_a_baseline_that_was_asked_something_else_is_none(six: Path, make: Make) -> None:
+    other = make(**ALONE, replicates=6, endpoints=("GET /z",))
+    found, lines = gate(six, "change(throughput) > -50%", baseline=other)
+    assert found == 4
+    assert "GET /z: 0 % with the folder and 100 % with --baseline of the requests" in lines[0]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "code"),
     [
