@@ -105,6 +105,8 @@ def export(
     target = output or folder / "hdrhistogram"
     try:
         experiment = load.load_experiment(folder)
+        if experiment.imported:
+            raise RecordError(f"{folder}: holds another tool's summaries, which have no histograms to be written.")
         target.mkdir(parents=True, exist_ok=True)
         for run in experiment.complete_runs():
             exports.write_hdr_log(experiment, run, target)

@@ -128,6 +128,7 @@ def subject_of(metric: str) -> str:
     return "service_time" if metric.startswith(metrics.SERVICE) else metric
 
 
+TIMES = frozenset({"response_time", "service_time"})
 SUBJECTS = frozenset(subject_of(name) for name in metrics.BY_NAME)
 """All that Finding.metrics may name."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from analysis import backlog, metrics
 from analysis.backlog import Backlog, Clock
-from analysis.findings import Case, Finding, Severity, of_runs
+from analysis.findings import TIMES, Case, Finding, Severity, of_runs
 from analysis.generator import Health
 from analysis.load import STEADY_STATE
 from analysis.record import LostWorker, RunRecord
@@ -18,7 +18,6 @@ MOST_LAG_SHARE = 0.05
 LEAST_ACHIEVED = 0.98
 MOST_LATE = 0.01
 MOST_OF_A_LIMIT = 0.9
-TIMES = frozenset({"response_time", "service_time"})
 TAIL_METRICS = frozenset({"p95", "p99", "max", "service_p95", "service_p99", "service_max"})
 """Primary metrics that a lag of one request in a hundred is about."""
 

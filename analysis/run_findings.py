@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Iterator
 
 import numpy as np
 
 from analysis import metrics, steady_state
-from analysis.findings import Case, Finding, Severity, by_severity, of_runs
+from analysis.findings import TIMES, Case, Finding, Severity, by_severity, of_runs
 from analysis.littles_law import number
 from analysis.load import STEADY_STATE, rows_of
 from analysis.metrics import ALL_REQUESTS
@@ -81,6 +82,14 @@ def drift(case: Case) -> Iterator[Finding]:
         for run, series in steady_state.states(case.experiment).items()
     }
     unsteady = {run: series for run, series in unsteady.items() if series}
+    times_alone = {run: series for run, series in unsteady.items() if set(series) == {RESPONSE_TIME}}
+    for found in _drifts(case, {run: series for run, series in unsteady.items() if run not in times_alone}):
+        yield found
+    for found in _drifts(case, times_alone):
+        yield dataclasses.replace(found, metrics=TIMES)
+
+
+def _drifts(case: Case, unsteady: dict[int, dict[str, Assessment]]) -> Iterator[Finding]:
     change, level = f"{100 * steady_state.MOST_CHANGE:.3g} %", f"{steady_state.LEVEL:g}"
     yield from of_runs(
         case,

@@ -36,6 +36,9 @@ from analysis.record import (
 
 MISSING, INTERRUPTED = "missing", "interrupted"
 
+LATEST_UNIX_S = 253_402_300_799
+"""The last second that has a date of four digits for its year."""
+
 RUN_COLUMNS = ("run", "block", "replicate", "treatment", "status", "reason", "folder", "server_number",
                "start_unix_s", "end_unix_s", "window_s")  # fmt: skip
 
@@ -70,6 +73,8 @@ def _impossible(record: ExperimentRecord) -> Iterator[str]:
         yield f"margin: {record.margin:g} should lie between 0 and 1"
     if record.replicates < 1:
         yield f"replicates: {record.replicates} should be 1 or more"
+    if not 0 <= record.created_unix_s <= LATEST_UNIX_S:
+        yield f"created_unix_s: {record.created_unix_s:g} is no possible time"
     for name, value_s in record.timing.items():
         if not 0 <= value_s <= LONGEST_WINDOW_S:
             yield f"timing.{name}: {value_s:g} is no possible length"

@@ -202,6 +202,8 @@ Edit = Callable[[dict[str, Any]], object]
         (lambda e: e.update(margin=float("inf")), "Infinity is no number"),
         (lambda e: e.update(replicates=-4), "replicates: -4 should"),
         (lambda e: e["timing"].update(steady_state_s=-6.0), "timing.steady_state_s: -6 is no possible length"),
+        (lambda e: e.update(created_unix_s=-1e300), "created_unix_s: -1e+300 is no possible time"),
+        (lambda e: e.update(created_unix_s=1796075987543.8), "created_unix_s: 1.79608e+12 is no possible time"),
         (lambda e: e["timing"].update(warm_up_s=float("nan")), "NaN is no number"),
         (lambda e: e["factors"].update({USERS: [4, float("nan")]}), "NaN is no number"),
         (lambda e: e["order"].update(seed=float("-inf")), "-Infinity is no number"),

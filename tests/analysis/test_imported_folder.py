@@ -149,3 +149,9 @@ def test_the_gate_judges_by_what_the_tool_reported(tmp_path: Path) -> None:
         assert ("the tool that measured them recorded none" in line) == (outcome == "inconclusive")
         assert "72 responses" not in result.output
         assert "note: imported runs are judged by the numbers that their tool reported" in result.output
+
+
+def test_summaries_have_no_histograms_to_export(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["export", str(folder)])
+    assert result.exit_code == 2
+    assert "holds another tool's summaries" in result.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau, theilslopes
 
 from analysis import load, method, steady_state, view
-from analysis.findings import Severity
+from analysis.findings import TIMES, Severity
 from analysis.steady_state import LEVEL, MSER_LEFT, RESPONSE_TIME, THROUGHPUT, Series, State, assess
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PROCESSES, USERS
@@ -204,6 +204,8 @@ def test_a_run_that_does_not_keep_to_its_steady_state(
     assert finding.severity is severity
     assert "1 of 8 runs" in finding.message
     assert evidence in finding.evidence[0]
+    # Rules about throughput and failures are judged where times alone move.
+    assert finding.metrics == (TIMES if severity is Severity.NOTE else None)
 
 
 @pytest.mark.parametrize("key", ["arrival_steps", "arrival_rates"])
