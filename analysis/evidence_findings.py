@@ -6,6 +6,7 @@ Rows of validity.CHECKS, as those that stand there.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
@@ -33,7 +34,7 @@ def runs_copied(case: Case) -> Iterator[Finding]:
     """Response times that are there twice: the replicates are not independent of each other."""
     by_digest: dict[int, list[Part]] = {}
     for run in case.experiment.complete_runs():
-        for found in case.experiment.fingerprints.get(run, ()):
+        for found in case.experiment.fingerprints.get(run, _of_summary(case, run)):
             if found.responses:
                 by_digest.setdefault(found.digest, []).append((run, found))
     copies: dict[tuple[int, ...], list[str]] = {}
@@ -57,6 +58,16 @@ def runs_copied(case: Case) -> Iterator[Finding]:
                 "Repeat these runs: remove their folders and `python -m harness run --resume FOLDER`.",
                 case.treatments_of(every),
             )  # fmt: skip
+
+
+def _of_summary(case: Case, run: int) -> tuple[Fingerprint, ...]:
+    """Of all numbers that another tool reported of a run; a mean of many times is hardly ever the same twice."""
+    rows = case.experiment.reported[case.experiment.reported["run"] == run].drop(columns="run")
+    if rows.empty:
+        return ()
+    text = rows.sort_values(["endpoint", "metric"]).to_csv(index=False)
+    samples = int(rows["samples"].max())
+    return (Fingerprint("summary", zlib.crc32(text.encode("utf-8", "replace")), run, samples, samples),)
 
 
 def _is_copy(part: Part, other: Part) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from analysis import decide, load, pages, verdicts
 from analysis.__main__ import app
+from analysis.findings import Severity
 from analysis.importers import imported_folder, locust_csv
 from analysis.record import RecordError
 
@@ -155,3 +157,20 @@ def test_summaries_have_no_histograms_to_export(folder: Path) -> None:
     result = CliRunner().invoke(app, ["export", str(folder)])
     assert result.exit_code == 2
     assert "holds another tool's summaries" in result.stderr
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_copies_of_one_summary_are_no_replicates(tmp_path: Path, copied: bool) -> None:
+    source = next((FILES / "2.47.0").glob("*_stats.csv")).read_text("utf-8")
+    sides = []
+    for n in range(8):
+        # Times of its own for each run.
+        own = (
+            source
+            if copied
+            else re.sub(r"(\d+\.\d+)(?=,)", lambda m, n=n: f"{float(m[1]) * (1 + n / 100):.6f}", source)
+        )
+        (tmp_path / f"run{n}_stats.csv").write_text(own, encoding="utf-8")
+        sides.append(Path(f"{'old' if n < 4 else 'new'}={tmp_path}/run{n}"))
+    analysis = decide.analyse(locust_csv.load_prefixes(sides))
+    assert [f.severity for f in analysis.findings if f.name == "runs_copied"] == [Severity.SEVERE] * copied
