@@ -98,7 +98,7 @@ def test_an_apply_that_lies_is_found_out(
         ({"run": ["sh", "-c", "echo 4; echo 5 >&2"], "prints": "{parameters.workers}"}, None),
         ({"run": ["echo", "40"], "prints": "{parameters.workers}"}, "it printed something else"),
         ({"run": ["false"], "prints": ""}, "it ended with status 1"),
-        ({"run": ["no-such-program"], "prints": ""}, "no-such-program cannot be started: No such file"),
+        ({"run": ["/nowhere/no-such-program"], "prints": ""}, "no-such-program cannot be started: No such file"),
         ({"run": ["sleep", "60"], "prints": ""}, "did not end within 0.3 s, and was broken off"),
         ({"get": "/status", "contains": "workers 4", "status": 204}, "it answered 200"),
         ({"get": "http://127.0.0.1:1/", "contains": "4"}, r"no answer \(ConnectionRefusedError\)"),
