@@ -66,6 +66,13 @@ class Figure:
     """Closed until it is asked for: one of many."""
 
 
+def further(count: int, one: str, several: str, where: str) -> str:
+    """A sentence on what a figure leaves out, with a blank before it; "" for nothing."""
+    if count < 1:
+        return ""
+    return f" 1 further {one} is {where}." if count == 1 else f" {count} further {several} are {where}."
+
+
 # --- parts of figures ----------------------------------------------------------------------------------------------
 
 CSV_FORMAT = ".6~g"
