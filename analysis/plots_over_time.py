@@ -332,7 +332,9 @@ def _heat_panel(data: Data, cells: pd.DataFrame, ends: tuple[float, float]) -> a
     colour = alt.Color(
         "share:Q",
         scale=alt.Scale(type="sqrt", range=list(HEAT), domain=[0, 1], nice=False),
-        legend=alt.Legend(title="share of a column's responses", format="%", gradientLength=160, tickCount=4),
+        legend=alt.Legend(
+            title="share of a column's responses", titleLimit=WIDTH, format="%", gradientLength=200, tickCount=4
+        ),
     )
     tooltip = [
         alt.Tooltip("from_s:Q", title="from, s"),
