@@ -177,7 +177,7 @@ def test_time_limits(authority: Authority) -> None:
 
 def test_an_answer_cut_short_is_no_whole_one(authority: Authority) -> None:
     with KnownServer(lambda request: Answer(missing_bytes=1), tls=authority.server(ADDRESS)) as server:
-        assert ask(client_of(server, str(authority.file))) == "200, then not a valid HTTP response"
+        assert ask(client_of(server, str(authority.file))) == "200, then short body"
 
 
 def test_a_file_that_holds_no_certificate(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ FAILURES = [
     (Answer(302, {"Location": "/v3/auth/tokens"}), "302 Found"),
     (Answer(201, {}, b"{}"), "201 without X-Subject-Token"),
     (Answer(drop=True), "connection closed without a response"),
-    (Answer(201, {"X-Subject-Token": "t"}, b"{", missing_bytes=9), "201, then not a valid HTTP response"),
+    (Answer(201, {"X-Subject-Token": "t"}, b"{", missing_bytes=9), "201, then short body"),
 ]
 
 
