@@ -23,7 +23,7 @@ from _keystone import (
     read_users,
     token_url,
 )
-from _options import chosen as chosen  # the workloads' way to it, too
+from _options import chosen as chosen  # noqa: PLC0414 (the workloads take it from here)
 from _options import option
 from locust import events
 from locust.argument_parser import LocustArgumentParser
