@@ -1,6 +1,8 @@
 """A real little server, and a scratch folder outside the repository's own."""
 
+import contextlib
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -43,6 +45,17 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Scratch folders of a test lie in its own temporary folder."""
     monkeypatch.setattr(server, "SCRATCH", tmp_path / "scratch")
     yield tmp_path / "scratch"
+
+
+@contextlib.contextmanager
+def no_room_beyond(size_bytes: int) -> Iterator[None]:
+    """Within it, this process cannot write further into any file, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def listens(port: int) -> bool:
