@@ -407,9 +407,19 @@ def ask_once(
         ) from None
 
 
+_ADVICE = {
+    "429": "It limits the rate of requests, and has had enough before any load: wait, and ask who runs it whether, and "
+    "how fast, it may be loaded.",
+    "503": "It is overloaded, or not up yet.",
+}
+
+
 def _refusal(url: str, label: str, scope: str, failure: str) -> str:
     if not failure.startswith("401"):
-        return f"{url} does not issue a token to {label}: {failure}. Is this a Keystone v3?"
+        status = failure.partition(" ")[0]
+        advice = "The server answers, but is not well: look into its log." if status.startswith("5") else None
+        advice = _ADVICE.get(status) or advice or "Is this a Keystone v3?"
+        return f"{url} does not issue a token to {label}: {failure}. {advice}"
     advice = {
         "project": "Check name, password, project and their domains.",
         "unscoped": "Check name, password and domain.",

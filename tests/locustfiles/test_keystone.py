@@ -382,6 +382,8 @@ def test_a_cloud_without_a_password_method(no_cloud: Path) -> None:
     [
         (Answer(401, {}, error("Unauthorized")), r"refuses user 'ann' \(users.csv line 2\): 401 Unauthorized"),
         (Answer(404), "404 Not Found. Is this a Keystone v3"),
+        (Answer(429, body=b"slow down"), "429 Too Many Requests. It limits the rate of requests, and has had enough"),
+        (Answer(500), "500 Internal Server Error. The server answers, but is not well"),
         (Answer(302, {"Location": "/elsewhere"}), "302 Found"),
         (Answer(201, {"X-Subject-Token": "t"}), "no user in the answer"),
         (Answer(drop=True), "No Keystone answers"),
