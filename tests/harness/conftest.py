@@ -7,12 +7,14 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from analysis.record import PlannedRun, RunRecord
 from harness import server
 from harness.server import Process, Running, Server, Target, free_port
+from tests.known_server import Answer, KnownServer, Request
 
 ANSWERING = """
 import http.server, os, signal, subprocess, sys
@@ -22,6 +24,19 @@ held = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("serving", flush=True)
 http.server.HTTPServer(("127.0.0.1", port), http.server.SimpleHTTPRequestHandler).serve_forever()
 """
+
+
+class Theirs(Protocol):
+    """Somebody else's server, as a module of tests describes it by its fixture `theirs`."""
+
+    def answer(self, request: Request) -> Answer: ...
+
+
+@pytest.fixture(name="server")
+def running_server(theirs: Theirs) -> Iterator[KnownServer]:
+    """Answers as `theirs` says, on a free port."""
+    with KnownServer(theirs.answer) as running:
+        yield running
 
 
 class Quiet:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from keystoneauth1 import token_endpoint
 from keystoneauth1.identity import v3
 
 from harness import dataset_command
@@ -25,6 +26,7 @@ from harness.datasets.parallel import GRACE_S, do_all
 from harness.datasets.users_file import UsersFile
 from harness.hosts import checked_url
 from harness.server import free_port
+from tests.known_server import Answer, KnownServer, Request
 
 from .conftest import no_room_beyond
 
@@ -184,6 +186,23 @@ def test_a_cloud_that_is_not_there_is_one_short_reason() -> None:
         rf"cannot log in at {url}: Unable to establish connection to {url}/auth/tokens: Connection refused",
         str(caught.value),
     )
+
+
+def test_as_many_requests_are_in_flight_as_was_said() -> None:
+    """Each is answered only when all have come."""
+    all_there = threading.Barrier(12)
+
+    def answer(request: Request) -> Answer:
+        all_there.wait(10)
+        return Answer(body=json.dumps({"user": {"id": request.path.rpartition("/")[2], "name": "u"}}).encode())
+
+    with KnownServer(answer) as server:
+        url = f"{server.url}/v3"
+        cloud, found = Cloud(url, token_endpoint.Token(url, "t"), True, 12, Patience(attempts=1)), []
+        users = [f"id{n}" for n in range(24)]
+        do_all(lambda id_: found.append(cloud.get("user", id_)), users, 12, cloud.stop, lambda done, of: None)
+        assert sorted(one.id for one in found if one) == sorted(users)
+        assert len({line.connection for line in server.log}) == 12  # kept
 
 
 def test_the_first_error_ends_all_and_a_hanging_job_is_left_behind() -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,6 @@ class Theirs:
 @pytest.fixture
 def theirs() -> Theirs:
     return Theirs()
-
-
-@pytest.fixture
-def server(theirs: Theirs) -> Iterator[KnownServer]:
-    with KnownServer(theirs.answer) as running:
-        yield running
 
 
 def described(url: str, **changes: Any) -> External:
