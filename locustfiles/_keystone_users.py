@@ -14,14 +14,16 @@ from fractions import Fraction
 from _errors import NotReady
 from _http_client import Site, tls_context
 from _keystone import (
+    authenticate_once,
+    token_url,
+)
+from _keystone_credentials import (
     Cloud,
     Credential,
-    authenticate_once,
     credential_of,
     host_of,
     read_cloud,
     read_users,
-    token_url,
 )
 from _options import option
 from locust import events

@@ -39,12 +39,9 @@ from _http import HttpLoadUser
 from _http_client import Request
 from _http_parser import Response
 from _keystone import (
-    MARK,
-    MARK_COLUMN,
     METHODS,
     SCOPES,
     TOKEN_HEADER,
-    Credential,
     Token,
     application_credential_body,
     authenticate_once,
@@ -54,6 +51,11 @@ from _keystone import (
     judge_refusal,
     rescoping_body,
     token_format,
+)
+from _keystone_credentials import (
+    MARK,
+    MARK_COLUMN,
+    Credential,
 )
 from _keystone_setup import ApplicationCredentials, make_all
 from _keystone_tokens import KeptToken, TokenKeeper

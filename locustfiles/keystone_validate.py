@@ -37,14 +37,16 @@ from _http_client import Request
 from _http_parser import Response
 from _keystone import (
     TOKEN_HEADER,
-    Credential,
     Token,
     authenticate_once,
-    credential_of,
     judge_check,
     judge_revoked,
     judge_validation,
     token_format,
+)
+from _keystone_credentials import (
+    Credential,
+    credential_of,
 )
 from _keystone_setup import make_all, revoke_once
 from _keystone_tokens import KeptToken, TokenKeeper
