@@ -49,6 +49,7 @@ def main() -> None:
 @app.command()
 def report(folders: Folders, output: Output = None) -> None:
     """Write index.html, report.md, CSV, Parquet, verdicts.json and junit.xml, and print the comparison."""
+    from analysis import experiment_names
     from analysis import report as files
     from analysis.pages import ReportError
 
@@ -61,8 +62,8 @@ def report(folders: Folders, output: Output = None) -> None:
         _refuse(error)
     with _standard_output():
         console = _console()
-        for analysis in analyses:
-            _print(console, analysis)
+        for name, analysis in zip(experiment_names.distinct(analyses), analyses, strict=True):
+            _print(console, analysis, name if len(analyses) > 1 else "")
         console.print(printable(f"Report: {page}"), soft_wrap=True, highlight=False, markup=False)
 
 
@@ -148,6 +149,8 @@ def _analyses(paths: list[Path], progress: Progress) -> list[Analysis]:
 
     folders = [path for path in paths if path.is_dir()]
     prefixes = [path for path in paths if not path.is_dir()]
+    if twice := [folder for n, folder in enumerate(folders) if folder.resolve() in {f.resolve() for f in folders[:n]}]:
+        raise RecordError(f"{twice[0]}: the same folder is named twice; give each result once.")
     experiments = [load.load_experiment(folder, progress.runs_read, os.cpu_count() or 1) for folder in folders]
     if prefixes:
         experiments.append(locust_csv.load_prefixes(prefixes))
@@ -182,13 +185,16 @@ def _console() -> Console:
     return console
 
 
-def _print(console: Console, analysis: Analysis) -> None:
+def _print(console: Console, analysis: Analysis, name: str) -> None:
+    """`name` tells the experiment from others; "" where there are none."""
     from rich.text import Text
 
     from analysis import answer, method, objective_table, objectives, reference, tables
 
     record = analysis.experiment.record
     console.print(Text(printable(record.question or record.name), style="bold"))
+    if name and record.question:
+        console.print(Text(printable(name), style="dim"))
     for verdict, sentence in answer.answers(analysis):
         console.print(Text.assemble((f"{verdict.value}: " if verdict else "", "bold"), printable(sentence)))
     for note in [*record.notes, *method.notes(analysis)]:

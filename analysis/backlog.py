@@ -8,16 +8,17 @@ the slowest are those that are left over: what is counted is then too short, by 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import statistics
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.generator import Arrivals, up_to
-from analysis.load import Experiment, rows_of
+
+if TYPE_CHECKING:
+    from analysis.load import Experiment
 
 MOST_GROWTH = 0.05
 """Of the offered arrivals."""
@@ -72,16 +73,10 @@ def most_growth(offered: int) -> float:
     return max(MOST_GROWTH * offered, z * math.sqrt(offered))
 
 
-@functools.lru_cache(maxsize=4)  # the metrics and two findings ask for the same
 def backlogs(experiment: Experiment) -> dict[int, Backlog]:
     """Backlog by complete run of the open model; a run whose generator did not count its arrivals is not there."""
-    found = {}
-    for run in experiment.complete_runs():
-        health = experiment.health.get(run)
-        if health is not None and health.arrivals is not None:
-            rows = rows_of(experiment.timeline, run)
-            found[run] = of_run(health.arrivals, rows["second"].to_numpy(), rows["count"].to_numpy(), health.offered)
-    return found
+    complete = [run for run in experiment.complete_runs() if run in experiment.reduced]
+    return {run: queue for run in complete if (queue := experiment.reduced[run].backlog) is not None}
 
 
 def of_run(arrivals: Arrivals, second: NDArray[np.int64], count: NDArray[np.int64], offered: int) -> Backlog:

@@ -5,12 +5,15 @@ Rows of validity.CHECKS, as those that stand there.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
-import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
+from analysis import pairing
 from analysis.comparison import Comparison
 from analysis.findings import Case, Finding, Severity
 from analysis.fingerprints import Fingerprint
@@ -19,6 +22,10 @@ from analysis.record import STEADY_STATE, RunRecord
 
 LEAST_VARIED = 100
 """Responses beside the commonest kind: from here on two runs do not look the same by chance."""
+LEAST_CUT = 1_000
+"""Requests of a summary whose times are whole milliseconds, as Locust wrote them up to 1.0: the same for these."""
+MOST_COMBINATIONS = 10_000
+"""Of levels, that are looked for in the plan one by one."""
 MOST_MIX_APART = 0.05
 STANDARD_ERRORS = 4
 LEAST_EXPECTED = 10
@@ -43,6 +50,7 @@ def runs_copied(case: Case) -> Iterator[Finding]:
         if same:
             runs = tuple(sorted({run for run, _ in same}))
             copies.setdefault(runs, []).extend(found.part.replace(STEADY_STATE, "steady state") for _, found in same)
+    imported = case.experiment.imported
     for severity in Severity:
         chosen = {runs: parts for runs, parts in copies.items() if case.worst(case.treatments_of(runs)) is severity}
         if chosen:
@@ -50,24 +58,35 @@ def runs_copied(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "runs_copied",
                 severity,
-                f"The response times of {len(every)} {'run' if len(every) == 1 else 'runs'} are copies: they are no "
-                "measurements of their own.",
+                f"The {'numbers' if imported else 'response times'} of {len(every)} "
+                f"{'run' if len(every) == 1 else 'runs'} are copies: they are no measurements of their own.",
                 tuple(f"{_and(case.run_label(run) for run in runs)}: the same {_and(dict.fromkeys(parts))}"
                       for runs, parts in chosen.items()),
-                f"no two alike, where {LEAST_VARIED} responses or more are not of the commonest kind",
-                "Repeat these runs: remove their folders and `python -m harness run --resume FOLDER`.",
+                f"no two alike in every number; of whole milliseconds, from {LEAST_CUT:,} requests on"
+                if imported
+                else f"no two alike, where {LEAST_VARIED} responses or more are not of the commonest kind",
+                "Import the files that each run wrote itself, and each run once."
+                if imported
+                else "Repeat these runs: remove their folders and `python -m harness run --resume FOLDER`.",
                 case.treatments_of(every),
             )  # fmt: skip
 
 
 def _of_summary(case: Case, run: int) -> tuple[Fingerprint, ...]:
-    """Of all numbers that another tool reported of a run; a mean of many times is hardly ever the same twice."""
+    """Of all numbers that another tool reported of a run.
+
+    A mean in full precision is hardly ever the same twice. Whole milliseconds of a steady server may well be.
+    """
     rows = case.experiment.reported[case.experiment.reported["run"] == run].drop(columns="run")
     if rows.empty:
         return ()
     text = rows.sort_values(["endpoint", "metric"]).to_csv(index=False)
     samples = int(rows["samples"].max())
-    return (Fingerprint("summary", zlib.crc32(text.encode("utf-8", "replace")), run, samples, samples),)
+    times = rows.loc[rows["metric"].isin(["min", "mean", "max"]), "value"].dropna()
+    is_cut = bool((times.round() == times).all())
+    varied = LEAST_VARIED if not is_cut or samples >= LEAST_CUT else 0
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+    return (Fingerprint("summary", int.from_bytes(digest), run, samples, varied),)
 
 
 def _is_copy(part: Part, other: Part) -> bool:
@@ -109,6 +128,45 @@ def _span(record: RunRecord) -> tuple[float, float]:
     start, end = min(w.start_unix_s for w in windows), max(w.end_unix_s for w in windows)
     inside = STEADY_STATE in record.windows and record.windows[STEADY_STATE].measured_s is not None
     return (start + 1, end - 1) if inside else (start, end)
+
+
+def plan_edited(case: Case) -> Iterator[Finding]:
+    """A plan that is not every combination of the levels as often as there are replicates.
+
+    So the harness writes it. Whoever takes runs out, folder and row, leaves no other trace of them.
+    """
+    record = case.experiment.record
+    if case.experiment.imported:
+        return
+    planned = Counter(pairing.key(run.treatment) for run in record.plan)
+    known = {pairing.key(run.treatment): run.treatment for run in record.plan}
+    combinations = math.prod(len(levels) for levels in record.factors.values())
+    declared = set(known)
+    if combinations <= MOST_COMBINATIONS:
+        products = itertools.product(*record.factors.values())
+        every = (dict(zip(record.factors, levels, strict=True)) for levels in products)
+        by_key = {pairing.key(treatment): treatment for treatment in every}
+        declared, known = set(by_key), {**by_key, **known}
+    wrong = {
+        key: f"{planned[key]} {'run' if planned[key] == 1 else 'runs'} in the plan, "
+        + (f"and {record.replicates} declared" if key in declared else "and no level of the factors")
+        for key in known
+        if planned[key] != record.replicates or key not in declared
+    }
+    evidence = [f"{pairing.label(known[key], pairing.short_names(record.factors))}: {wrong[key]}" for key in wrong]
+    if len(known) < combinations:
+        evidence.append(f"{len(known):,} of {combinations:,} combinations of levels are in the plan")
+    if evidence:
+        touched = tuple(key for key in wrong if planned[key])
+        yield Finding(
+            "plan_edited",
+            case.worst(touched),
+            "The plan does not hold what its factors and replicates declare: runs were taken out of it, or put in.",
+            tuple(evidence),
+            "every combination of the factors' levels, `replicates` times",
+            "Report the result as the harness wrote it: which runs count is not to be chosen afterwards.",
+            touched,
+        )
 
 
 def traffic_differs(case: Case) -> Iterator[Finding]:

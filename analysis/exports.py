@@ -92,10 +92,13 @@ class Suite:
 _ELEMENTS = {Outcome.FAIL: "failure", Outcome.INVALID: "error", Outcome.INCONCLUSIVE: "skipped"}
 
 
-def suite(analysis: Analysis, judgements: Iterable[Judgement], doubts: Sequence[Finding]) -> Suite:
+def suite(
+    analysis: Analysis, judgements: Iterable[Judgement], doubts: Sequence[Finding], name: str | None = None
+) -> Suite:
     """One testcase for the measurement itself, one for each verdict, one for each objective and treatment.
 
     A verdict that decides passes, slower or not: only an objective can fail. `doubts`: the severe findings.
+    `name`: what the experiment is called where there are several; its own name by default.
     """
     cases = [
         _measurement(analysis, doubts),
@@ -111,7 +114,7 @@ def suite(analysis: Analysis, judgements: Iterable[Judgement], doubts: Sequence[
         ),
     ]
     record = analysis.experiment.record
-    return Suite(record.name, record.created_unix_s, tuple(cases))
+    return Suite(name or record.name, record.created_unix_s, tuple(cases))
 
 
 def _measurement(analysis: Analysis, doubts: Sequence[Finding]) -> Case:

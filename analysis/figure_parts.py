@@ -66,6 +66,13 @@ class Figure:
     """Closed until it is asked for: one of many."""
 
 
+def further(count: int, one: str, several: str, where: str) -> str:
+    """A sentence on what a figure leaves out, with a blank before it; "" for nothing."""
+    if count < 1:
+        return ""
+    return f" 1 further {one} is {where}." if count == 1 else f" {count} further {several} are {where}."
+
+
 # --- parts of figures ----------------------------------------------------------------------------------------------
 
 CSV_FORMAT = ".6~g"
@@ -146,7 +153,8 @@ def marks_of(series: Iterable[str]) -> tuple[alt.Color, alt.Shape, alt.StrokeDas
     names = list(series)
     scales: dict[str, list[Any]] = {"colour": list(PALETTE), "shape": list(SHAPES), "dash": list(DASHES)}
     ranges = {kind: [values[n % len(values)] for n in range(len(names))] for kind, values in scales.items()}
-    legend = alt.Legend(title=None, columns=2, symbolOpacity=1)
+    # Without a stroke: its dash would be a second, broken outline around the shape.
+    legend = alt.Legend(title=None, columns=2, symbolOpacity=1, symbolStrokeWidth=0)
     return (
         alt.Color("series:N", legend=legend, scale=alt.Scale(domain=names, range=ranges["colour"])),
         alt.Shape("series:N", legend=legend, scale=alt.Scale(domain=names, range=ranges["shape"])),

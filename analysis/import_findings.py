@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.findings import Case, Finding, Severity
-from analysis.load import GENERATOR, LOCUSTFILE
+from analysis.findings import SUBJECTS, Case, Finding, Severity
+from analysis.load import GENERATOR, IN_THE_LOCUSTFILE, LOCUSTFILE
 from analysis.metrics import ALL_REQUESTS
 
 MOST_OWN_FAILURES = 0.01
@@ -30,6 +30,51 @@ def imported_with_oddities(case: Case) -> Iterator[Finding]:
                 else "Read them: what they name is left out or shown as said, and nothing was repaired.",
                 touched,
             )  # fmt: skip
+
+
+def failures_at_least(case: Case, most: float) -> Iterator[Finding]:
+    """The finding `failures` of summaries that do not say whether their requests hold the failures.
+
+    Before Locust 0.12 they do not, so of requests + failures at least this share failed. `most`: what is no finding.
+    """
+    over = {treatment: _least_failed(case, treatment, most) for treatment in case.experiment.treatments}
+    for severity in Severity:
+        touched = [key for key, lines in over.items() if lines and case.severity(key) is severity]
+        if touched:
+            yield Finding(
+                "failures",
+                severity,
+                f"With {' and with '.join(case.label(key) for key in touched[:3])}"
+                f"{f' and {len(touched) - 3} more' if len(touched) > 3 else ''}, more than {100 * most:.3g} % of the "
+                "responses are failures.",
+                tuple(f"{case.label(key)}: {line}" for key in touched for line in over[key]),
+                f"{100 * most:.3g} % failures, whether the summary's requests hold them or not",
+                "Find their cause first: response times of those that succeed tell little when others fail.",
+                tuple(touched),
+                SUBJECTS - {"success_ratio"},
+            )
+
+
+def _least_failed(case: Case, treatment: str, most: float) -> list[str]:
+    if not case.experiment.imported:
+        return []
+    rows = case.by_treatment[case.by_treatment["treatment"] == treatment]
+    found = {(r["endpoint"], r["metric"]): r for r in rows.to_dict("records")}
+    failed = case.experiment.failed
+    failed = failed[
+        failed["run"].isin(case.experiment.complete_runs(treatment)) & (failed["endpoint"] != IN_THE_LOCUSTFILE)
+    ]
+    lines = []
+    for endpoint in sorted(dict.fromkeys(rows["endpoint"]), key=lambda name: name != ALL_REQUESTS):
+        count, mean = found.get((endpoint, "count")), found.get((endpoint, "mean"))
+        if count is None or mean is None or not pd.isna(count["value"]) or pd.isna(mean["value"]):
+            continue
+        own = failed if endpoint == ALL_REQUESTS else failed[failed["endpoint"] == endpoint]
+        failures, requests = int(own["count"].sum()), int(mean["samples"])
+        if failures > most * (requests + failures):
+            share = 100 * failures / (requests + failures)
+            lines.append(f"{endpoint}: {failures:,} failures beside {requests:,} requests, at least {share:.3g} %")
+    return lines
 
 
 def generator_failures(case: Case) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from analysis import backlog
 from analysis.findings import Case, Finding, Severity, by_severity
-from analysis.load import STEADY_STATE, rows_of
 
 MOST_USERS_APART = 0.05
 MOST_EDGE_SHARE = 0.5
@@ -92,9 +91,16 @@ class _Loop:
             )
         think = f" + think time {self.think_s:.4g} s" if self.think_s else ""
         return (
-            f"{self.users:,.0f} users, but X × R = {self.in_system:,.1f} (X = {self.throughput:,.4g} responses/s, "
+            f"{self.users:,.0f} users against X × {'(R + think time)' if think else 'R'} = "
+            f"{self.in_system:,.1f} (X = {self.throughput:,.4g} responses/s, "
             f"R = {self.response_s:.4g} s{think}), window {self.window_s:,.0f} s"
         )
+
+    @property
+    def held(self) -> str:
+        """How many response times the window holds."""
+        held = f"{self.window_s / self.response_s:.2g} of them"
+        return f"R = {self.response_s:.4g} s, and the window of {self.window_s:,.0f} s holds {held}; {self}"
 
 
 def littles_law(case: Case) -> Iterator[Finding]:
@@ -115,9 +121,9 @@ def littles_law(case: Case) -> Iterator[Finding]:
         yield Finding(
             "littles_law",
             severity,
-            f"In {len(runs)} of {len(loops)} runs steady state holds fewer than about four response times: only "
-            "responses that end within it count, so the longest are cut off.",
-            tuple(f"{case.run_label(run)}: {loops[run]}" for run in runs),
+            f"In {len(runs)} of {len(loops)} runs steady state holds fewer than about four response times: how "
+            "many responses end within it is a matter of when it begins, and those longer than the run are never seen.",
+            tuple(f"{case.run_label(run)}: {loops[run].held}" for run in runs),
             f"twice the mean response time at most {100 * MOST_EDGE_SHARE:.3g} % of the window",
             "Lengthen timing.steady_state to ten response times or more, and timing.warm_up with it.",
             case.treatments_of(runs),
@@ -139,7 +145,7 @@ def littles_law(case: Case) -> Iterator[Finding]:
             tuple(f"{case.run_label(run)}: {loops[run]}" for run in runs),
             "Little's law, users = X × (R + think time), to within 5 % or 2 R / window"
             + (", and chance" if any(loops[run].queue for run in runs) else ""),
-            "Look for users that ended or hang, responses longer than the run, or a load generator that is too slow.",
+            _what_next([loops[run] for run in runs]),
             case.treatments_of(runs),
         )
     if ends:
@@ -153,6 +159,16 @@ def littles_law(case: Case) -> Iterator[Finding]:
             "Lengthen timing.warm_up and timing.steady_state.",
             case.treatments_of(ends),
         )
+
+
+def _what_next(loops: list[_Loop]) -> str:
+    missing = "Look for users that ended or hang, responses longer than the run, or a load generator that is too slow."
+    surplus = (
+        "Lengthen timing.warm_up and timing.steady_state: long responses that began before the window are counted in "
+        "it whole."
+    )
+    signs = {loop.unexplained_s > 0 for loop in loops}
+    return " ".join(text for sign, text in ((True, missing), (False, surplus)) if sign in signs)
 
 
 def _loop(case: Case, run: int) -> _Loop | None:
@@ -171,9 +187,7 @@ def _loop(case: Case, run: int) -> _Loop | None:
         users, think_s, queue = queues.mean, 0.0, (float(queues.waiting[0]), float(queues.waiting[-1]))
     if users is None or think_s is None or users <= 0:
         return None
-    rows = rows_of(case.experiment.response_times, run)
-    rows = rows[(rows["phase"] == STEADY_STATE) & (rows["clock"] != "service")]
-    spent_s = float((rows["bucket_us"].astype(float) * rows["count"].astype(float)).sum()) / 1e6
+    spent_s = case.experiment.reduced[run].spent_s
     return _Loop(users, seen.responses / seen.window_s, spent_s / seen.responses, think_s, seen.window_s, queue)
 
 

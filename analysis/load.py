@@ -9,6 +9,7 @@ timeline        run, second (Unix), offset_s (from the start of steady state), p
                 response_us (sum of the response times of these responses)
 usage           run and record.USAGE_COLUMNS
 totals          run, recorded, locust: responses of the whole run, by the histograms and by Locust's own CSV
+outcomes        run, endpoint, outcome, count: responses in steady state
 reported        values taken from another tool's summary instead of histograms: run, endpoint, metric, value, samples
 failed          failures of a summary, whose time is unknown: run, endpoint, outcome, kind (RESPONSE, GENERATOR or
                 LOCUSTFILE), count
@@ -24,7 +25,7 @@ import dataclasses
 import functools
 import itertools
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,7 @@ from analysis.record import (
     RunRecord,
     Treatment,
 )
+from analysis.reduction import Reduced
 from analysis.run_folders import INTERRUPTED, MISSING, RUN_COLUMNS, Repeated, read_plan, read_runs, runs_frame
 
 # A result's text may hold a lone surrogate, as JSON can. Arrow, which pandas prefers where it is installed, cannot.
@@ -93,6 +95,7 @@ __all__ = [
 """What there is to know of a loaded experiment, in one place for those who read it."""
 
 REPORTED_COLUMNS = ("run", "endpoint", "metric", "value", "samples")
+OUTCOME_COLUMNS = ("run", "endpoint", "outcome", "count")
 FAILED_COLUMNS = ("run", "endpoint", "outcome", "kind", "count")
 HISTORY_COLUMNS = ("run", "second", "users", "throughput", "failures")
 
@@ -102,7 +105,7 @@ IN_THE_LOCUSTFILE = "exception in the locustfile"
 """Stands in the endpoint column of `failed` for exceptions that belong to no request."""
 
 MANY_RUNS = 64
-"""From here on further processes, which take a second to begin, are worth it."""
+"""From here on further processes, which take a second to begin, are worth it, and the large tables are not kept."""
 
 Progress = Callable[[int, int], object]
 """Called with how many runs are done, of how many."""
@@ -116,9 +119,6 @@ class Experiment:
     record: ExperimentRecord
     records: dict[int, RunRecord]
     runs: pd.DataFrame
-    response_times: pd.DataFrame
-    timeline: pd.DataFrame
-    usage: pd.DataFrame
     health: dict[int, Health]
     """How the load generator fared, by run; a run of which nobody could tell is not there."""
     totals: pd.DataFrame
@@ -131,8 +131,33 @@ class Experiment:
     machine: pd.DataFrame = dataclasses.field(default_factory=lambda: read_machine((), 0))
     fingerprints: dict[int, tuple[Fingerprint, ...]] = dataclasses.field(default_factory=dict)
     """By run, what would tell a copy of it."""
+    reduced: Mapping[int, Reduced] = dataclasses.field(default_factory=dict)
+    """By complete run, what is asked of its response times and usage; a summary of another tool has none."""
+    large: Callable[[str], pd.DataFrame] = lambda name: empty_frame(TABLES[name])
+    """Gives the large tables by name, those of measurements.LARGE; of MANY_RUNS it reads them once more."""
     failed: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(FAILED_COLUMNS))
     history: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(HISTORY_COLUMNS))
+
+    @functools.cached_property
+    def response_times(self) -> pd.DataFrame:
+        """Histograms of all runs."""
+        return self.large("response_times")
+
+    @functools.cached_property
+    def timeline(self) -> pd.DataFrame:
+        """Responses by the second, of all runs."""
+        return self.large("timeline")
+
+    @functools.cached_property
+    def usage(self) -> pd.DataFrame:
+        """Samples of processes, of all runs."""
+        return self.large("usage")
+
+    @functools.cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """Responses in steady state of all runs, by endpoint and outcome."""
+        rows = [(run, *row) for run, reduced in self.reduced.items() for row in reduced.outcomes]
+        return pd.DataFrame(rows, columns=list(OUTCOME_COLUMNS)).astype({"run": "int64", "count": "int64"})
 
     @functools.cached_property
     def treatments(self) -> dict[str, Treatment]:
@@ -151,8 +176,8 @@ class Experiment:
 
     def failures(self) -> pd.DataFrame:
         """Failures in steady state, or in the whole run where windows are unknown: run, endpoint, outcome, count."""
-        rows = self.timeline[(self.timeline["phase"] == STEADY_STATE) & (self.timeline["outcome"] != "success")]
-        return (self.failed if self.imported else rows)[["run", "endpoint", "outcome", "count"]]
+        rows = self.failed if self.imported else self.outcomes[self.outcomes["outcome"] != "success"]
+        return rows[list(OUTCOME_COLUMNS)]
 
 
 def load_experiment(folder: Path, report_progress: Progress = lambda done, of: None, processes: int = 1) -> Experiment:
@@ -173,7 +198,8 @@ def load_experiment(folder: Path, report_progress: Progress = lambda done, of: N
     found, repeated = read_runs(folder, record, oddities)
     records = {number: run for number, (_, run) in found.items() if isinstance(run, RunRecord)}
     complete = [(found[number][0], run) for number, run in records.items() if run.status == COMPLETE]
-    measured = list(_measured(complete, report_progress, processes))
+    is_large = len(complete) >= MANY_RUNS
+    measured = list(_measured(complete, report_progress, processes if is_large else 1, not is_large))
 
     def joined(table: str) -> pd.DataFrame:
         # Taken from the runs, so that no more than one table is in memory twice.
@@ -181,14 +207,16 @@ def load_experiment(folder: Path, report_progress: Progress = lambda done, of: N
         _give_memory_back()
         return whole
 
+    def read_again(table: str) -> pd.DataFrame:
+        return concat([measurements.read(path, run).tables[table] for path, run in complete], TABLES[table])
+
     return Experiment(
         folder=folder,
         record=record,
         records=records,
         runs=runs_frame(folder, record, found),
-        response_times=joined("response_times"),
-        timeline=joined("timeline"),
-        usage=joined("usage"),
+        reduced={m.run: m.reduced for m in measured},
+        large=read_again if is_large else {name: joined(name) for name in measurements.LARGE}.__getitem__,
         health={m.run: m.health for m in measured if m.health is not None},
         totals=pd.DataFrame([m.totals for m in measured], columns=list(TOTALS_COLUMNS)).astype({"locust": "float64"}),
         reported=empty_frame(REPORTED_COLUMNS),
@@ -201,16 +229,17 @@ def load_experiment(folder: Path, report_progress: Progress = lambda done, of: N
 
 
 def _measured(
-    complete: list[tuple[Path, RunRecord]], report_progress: Progress, processes: int
+    complete: list[tuple[Path, RunRecord]], report_progress: Progress, processes: int, keep: bool
 ) -> Iterator[measurements.Measurements]:
-    """Runs in their order."""
+    """Runs in their order; with the large tables or without."""
     with contextlib.ExitStack() as stack:
-        reading: Iterator[measurements.Measurements] = itertools.starmap(measurements.read, complete)
-        if processes > 1 and len(complete) >= MANY_RUNS:
+        read = measurements.read if keep else measurements.read_reduced
+        reading: Iterator[measurements.Measurements] = itertools.starmap(read, complete)
+        if processes > 1:
             # Spawned, since the fork of a process with threads, as Arrow's, may hang.
             context = multiprocessing.get_context("spawn")
             pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(processes, context))
-            reading = pool.map(measurements.read, *zip(*complete, strict=True), chunksize=4)
+            reading = pool.map(read, *zip(*complete, strict=True), chunksize=4)
         for done, measured in enumerate(reading, start=1):
             report_progress(done, len(complete))
             yield measured

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import response_rows
+from analysis import reduction, response_rows
 from analysis.csv_tables import Oddity, concat, empty_frame, parsed, read_table
 from analysis.fingerprints import Fingerprint, fingerprint
 from analysis.generator import Health, read_health
@@ -38,6 +38,7 @@ from analysis.record import (
     RunRecord,
     listed_files,
 )
+from analysis.reduction import Reduced
 
 OUTSIDE = "outside"
 RESPONSE_TIMES = ("response_times", "response_times/*.csv")
@@ -72,6 +73,18 @@ class Measurements:
     fingerprints: tuple[Fingerprint, ...]
     """What tells copies: of steady state, and of each file of response times."""
     oddities: tuple[Oddity, ...]
+    reduced: Reduced
+
+
+LARGE = frozenset({"response_times", "timeline", "usage"})
+"""Tables that are as long as a run, or longer; `reduced` holds what is asked of them."""
+
+
+def read_reduced(path: Path, run: RunRecord) -> Measurements:
+    """As read(), without the LARGE tables: to be sent from one process to another, or kept of a thousand runs."""
+    measured = read(path, run)
+    small = {name: table for name, table in measured.tables.items() if name not in LARGE}
+    return dataclasses.replace(measured, tables=small)
 
 
 def read(path: Path, run: RunRecord) -> Measurements:
@@ -88,19 +101,22 @@ def read(path: Path, run: RunRecord) -> Measurements:
     varied = _varied(histograms)
     prints = [fingerprint(name, part, _first(part), varied) for name, part in parts]
     locust = role_files(path, run, "locust", "locust/*.csv")
+    health = read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.windows[STEADY_STATE])
+    tables = {
+        "response_times": histograms,
+        "timeline": timeline,
+        "usage": usage,
+        "exceptions": _exceptions(locust, run.number),
+        "machine": read_machine(role_files(path, run, "machine", "machine.csv"), run.number),
+    }
     return Measurements(
         run=run.number,
-        tables={
-            "response_times": histograms,
-            "timeline": timeline,
-            "usage": usage,
-            "exceptions": _exceptions(locust, run.number),
-            "machine": read_machine(role_files(path, run, "machine", "machine.csv"), run.number),
-        },
-        health=read_health(role_files(path, run, "health", "response_times/*.health.jsonl"), run.windows[STEADY_STATE]),
+        tables=tables,
+        health=health,
         totals=(run.number, int(timeline["count"].sum()), _locust_total(locust)),
         fingerprints=(*prints, _steady_fingerprint(timeline, run, varied)),
         oddities=tuple(oddities),
+        reduced=reduction.of_run(path, run, tables, health, locust),
     )
 
 

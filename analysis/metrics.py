@@ -9,55 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Literal
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from analysis import backlog, endpoints, histograms, summaries
-from analysis import usage as usage_of
+from analysis import endpoints, histograms, observation, summaries
 from analysis.backlog import Clock
-from analysis.histograms import Histogram
-from analysis.load import STEADY_STATE, Experiment, rows_of
+from analysis.load import Experiment
 from analysis.usage import RoleUsage
 
 ALL_REQUESTS = endpoints.ALL_REQUESTS
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Observation:
-    """What one endpoint, or all together, showed in a steady-state window (or several, merged)."""
-
-    window_s: float
-    successes: int
-    failures: int
-    response_times: Histogram
-    """Successful responses only: a failure has another distribution, and often a timeout's."""
-    service_times: Histogram
-    """Empty in the closed model, where service time and response time coincide."""
-    server: RoleUsage | None
-    generator: RoleUsage | None
-    server_responses: float
-    """Responses in the part of the window that the server's usage samples cover."""
-    offered: int | None = None
-    """Arrivals of the open model; None in the closed model, of one endpoint, and where nobody counted them."""
-    times_apart: bool = False
-    """Service times were measured apart from response times, as in the open model."""
-    censored: frozenset[Clock] = frozenset()
-    """Clocks whose slowest are missing, as the backlog grew: their histograms hold lower bounds, and are no metric."""
-
-    @property
-    def responses(self) -> int:
-        """Successes and failures."""
-        return self.successes + self.failures
-
-    def times(self, clock: Clock) -> Histogram:
-        """What may be said of the times by one clock: nothing where they are censored."""
-        if clock in self.censored:
-            return histograms.EMPTY
-        return self.response_times if clock == "response" else self.service_times
+Observation = observation.Observation
+merge = observation.merge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,28 +128,12 @@ def observe(experiment: Experiment) -> Observations:
 
     A treatment's runs have the same endpoints: one that was never answered in a run had 0 responses there.
     """
-    found: Observations = {}
-    backlogs = backlog.backlogs(experiment)
-    complete = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
-    columns = (complete[name] for name in ("run", "start_unix_s", "end_unix_s", "window_s"))
-    for run, start, end, window_s in zip(*columns, strict=True):
-        if experiment.imported:
-            continue
-        rows = rows_of(experiment.response_times, run)
-        counts = _Counts.of(rows[rows["phase"] == STEADY_STATE])
-        roles = _roles(rows_of(experiment.usage, run), int(start), int(end), float(window_s))
-        queue = backlogs.get(run)
-        seen = dataclasses.replace(
-            _observation(counts, float(window_s), roles),
-            offered=queue.offered if queue else None,
-            times_apart=experiment.records[run].load.get("model") == "open" or bool(counts.is_service.any()),
-            censored=queue.censored if queue else frozenset(),
-        )
-        found[run, ALL_REQUESTS] = seen
-        for endpoint in np.unique(counts.endpoint):
-            part = _observation(counts.at(counts.endpoint == endpoint), float(window_s), {})
-            name = str(counts.endpoints[endpoint])
-            found[run, name] = dataclasses.replace(part, times_apart=seen.times_apart, censored=seen.censored)
+    found = {
+        (run, endpoint): seen
+        for run in experiment.complete_runs()
+        if run in experiment.reduced
+        for endpoint, seen in experiment.reduced[run].observations.items()
+    }
     return _with_unanswered(found, experiment.treatment_of)
 
 
@@ -203,28 +151,6 @@ def _with_unanswered(observations: Observations, treatment_of: Mapping[int, str]
             for endpoint in known[treatment_of[run]]:
                 whole[run, endpoint] = observations.get((run, endpoint), nothing)
     return whole
-
-
-def merge(parts: Iterable[Observation]) -> Observation:
-    """Several windows as one: counts, seconds and CPU added, histograms added, peaks the highest.
-
-    A histogram to which one of the windows gave lower bounds holds lower bounds.
-    """
-    seen = list(parts)
-    offered = [o.offered for o in seen if o.offered is not None]
-    return Observation(
-        window_s=sum(o.window_s for o in seen),
-        successes=sum(o.successes for o in seen),
-        failures=sum(o.failures for o in seen),
-        response_times=histograms.add(o.response_times for o in seen),
-        service_times=histograms.add(o.service_times for o in seen),
-        server=usage_of.merge([o.server for o in seen if o.server]),
-        generator=usage_of.merge([o.generator for o in seen if o.generator]),
-        server_responses=sum(o.server_responses for o in seen if o.server),
-        offered=sum(offered) if offered and len(offered) == len(seen) else None,
-        times_apart=any(o.times_apart for o in seen),
-        censored=frozenset[Clock]().union(*(o.censored for o in seen)),
-    )
 
 
 def by_run(experiment: Experiment, observations: Observations) -> pd.DataFrame:
@@ -256,8 +182,8 @@ def by_treatment(experiment: Experiment, observations: Observations) -> pd.DataF
     """Long form of the merged replicates: treatment, endpoint, metric, value, samples."""
     rows: list[dict[str, object]] = []
     parts: dict[str, dict[str, list[Observation]]] = {treatment: {} for treatment in experiment.treatments}
-    for (run, endpoint), observation in observations.items():
-        parts[experiment.treatment_of[run]].setdefault(endpoint, []).append(observation)
+    for (run, endpoint), one in observations.items():
+        parts[experiment.treatment_of[run]].setdefault(endpoint, []).append(one)
     reported = summaries.with_unanswered(experiment.reported, experiment.treatment_of)
     for treatment, by_endpoint in parts.items():
         for endpoint in sorted(by_endpoint, key=lambda name: (name != ALL_REQUESTS, name)):
@@ -299,70 +225,3 @@ def _applicable(seen: Observation, endpoint: str) -> list[Metric]:
 def _reported_rows(reported: pd.DataFrame, treatment: str, runs: set[int]) -> list[dict[str, object]]:
     rows = summaries.combined(reported, runs).assign(treatment=treatment)
     return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
-
-
-def _roles(samples: pd.DataFrame, start: int, end: int, length_s: float) -> dict[str, RoleUsage]:
-    roles = samples["role"]
-    parts = {str(role): samples[(roles == role).to_numpy()] for role in roles.unique()}
-    found = {role: usage_of.role_usage(rows, start, end, length_s) for role, rows in parts.items()}
-    return {role: used for role, used in found.items() if used is not None}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Counts:
-    """Rows of load.HISTOGRAM_COLUMNS as parallel arrays: there are thousands of them for each of thousands of runs."""
-
-    endpoints: pd.Index[Any]
-    endpoint: NDArray[np.int64]
-    """Place in `endpoints`."""
-    is_success: NDArray[np.bool_]
-    is_service: NDArray[np.bool_]
-    bucket_us: NDArray[np.int64]
-    count: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: pd.DataFrame) -> _Counts:
-        endpoint, endpoints = pd.factorize(rows["endpoint"], sort=True)
-        return cls(
-            endpoints,
-            endpoint,
-            (rows["outcome"] == "success").to_numpy(),
-            (rows["clock"] == "service").to_numpy(),
-            rows["bucket_us"].to_numpy(),
-            rows["count"].to_numpy(),
-        )
-
-    def at(self, chosen: NDArray[np.bool_]) -> _Counts:
-        """Only the chosen rows."""
-        return _Counts(
-            self.endpoints,
-            self.endpoint[chosen],
-            self.is_success[chosen],
-            self.is_service[chosen],
-            self.bucket_us[chosen],
-            self.count[chosen],
-        )
-
-    @property
-    def total(self) -> int:
-        return int(self.count.sum())
-
-    @property
-    def histogram(self) -> Histogram:
-        return histograms.from_arrays(self.bucket_us, self.count)
-
-
-def _observation(counts: _Counts, window_s: float, roles: dict[str, RoleUsage]) -> Observation:
-    success = counts.at(counts.is_success & ~counts.is_service)
-    failures = counts.at(~counts.is_success & ~counts.is_service).total
-    server = roles.get("server")
-    return Observation(
-        window_s=window_s,
-        successes=success.total,
-        failures=failures,
-        response_times=success.histogram,
-        service_times=counts.at(counts.is_success & counts.is_service).histogram,
-        server=server,
-        generator=roles.get("generator"),
-        server_responses=(success.total + failures) * server.covered_s / window_s if server else 0.0,
-    )

@@ -40,7 +40,7 @@ def render_html(analyses: Sequence[Analysis]) -> str:
     """
     from analysis.figure_parts import FULL
 
-    views = [view.of(analysis, number) for number, analysis in enumerate(analyses, start=1)]
+    views = view.of_all(analyses)
     detail, last = FULL, math.inf
     while len(analyses) <= MOST_WITH_FIGURES:
         page = _page([_with_figures(v, a, detail) for v, a in zip(views, analyses, strict=True)])
@@ -104,6 +104,7 @@ def _page(views: Sequence[View]) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_keep_percent,
     )
+    environment.filters["own"] = _own_html
     css, drawing = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     javascript = _javascript() if any(v.figures for v in views) else ""
     return environment.get_template("report.html.j2").render(
@@ -154,8 +155,9 @@ def render_markdown(analyses: Sequence[Analysis]) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["md"] = lambda text: tables.escape_markdown(str(text))
+    environment.filters["own"] = lambda text: tables.markdown_of_own(str(text))
     environment.filters["markdown_table"] = tables.to_markdown
-    views = [view.of(analysis, number) for number, analysis in enumerate(analyses, start=1)]
+    views = view.of_all(analyses)
     text = environment.get_template("report.md.j2").render(reports=views)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -163,6 +165,13 @@ def render_markdown(analyses: Sequence[Analysis]) -> str:
 def _keep_percent(value: Any) -> Any:
     """A number and its percent sign on one line; text that is trusted is code, and is left alone."""
     return value.replace(" %", "\u00a0%") if type(value) is str else value
+
+
+def _own_html(text: str) -> Any:
+    """A text of ours, in which `a command` is code; whatever else is in it is escaped."""
+    from markupsafe import escape
+
+    return _trusted(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_keep_percent(text)))))
 
 
 def _trusted(text: str) -> Any:

@@ -25,6 +25,7 @@ from analysis.figure_parts import (
     Detail,
     Figure,
     deciding_first,
+    further,
     is_numeric,
     level_order,
     marks_of,
@@ -107,7 +108,7 @@ def _against(analysis: Analysis, axis: str, detail: Detail) -> Figure | None:
 def _against_caption(analysis: Analysis, joined: bool, left_out: int) -> str:
     if analysis.experiment.imported and analysis.experiment.record.replicates == 1:
         return "A mark is a run."
-    more = f" {left_out} further combinations of levels are in metrics.csv." if left_out else ""
+    more = further(left_out, "combination of levels", "combinations of levels", "in metrics.csv")
     line = " A thin line joins the means; the levels are evenly spaced, whatever their values." if joined else ""
     return (
         "A filled mark is a run. Beside the runs of a treatment, the tick is their geometric mean and the bar its 95 % "
@@ -175,10 +176,12 @@ def _dots_and_intervals(
         .mark_point(size=40, filled=True, opacity=0.8)
         .encode(x, y, colour, shape, offset, tooltip=tooltip)
     )
-    means, spans = data.chart(typical), data.chart(typical.dropna())
-    bars = spans.mark_rule(strokeWidth=2).encode(x, alt.Y("low:Q", title=""), alt.Y2("high:Q"), colour, offset)
+    means, whole = data.chart(typical), typical.dropna()
     middle = means.mark_tick(thickness=2, size=14).encode(x, y, colour, offset)
-    return alt.layer(bars, middle, dots)
+    if whole.empty:  # of single runs; Vega would complain of an infinite extent
+        return alt.layer(middle, dots)
+    bars = data.chart(whole).mark_rule(strokeWidth=2)
+    return alt.layer(bars.encode(x, alt.Y("low:Q", title=""), alt.Y2("high:Q"), colour, offset), middle, dots)
 
 
 def _joining_line(data: Data, typical: pd.DataFrame, series: list[str], x: alt.X) -> alt.Chart:
@@ -248,7 +251,7 @@ def distribution(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
         )
         for panel in panels
     ]
-    more = f" {left_out} further combinations of levels are in metrics.csv." if left_out else ""
+    more = further(left_out, "combination of levels", "combinations of levels", "in metrics.csv")
     return Figure(
         "distribution",
         "Response-time distribution",
@@ -290,7 +293,7 @@ def _tail_panel(
     band = band.encode(x, alt.Y("low:Q", title=""), alt.Y2("high:Q"), colour)
     line = chart.mark_line(strokeWidth=1.7).encode(x, y, colour, dash)
     dots = chart.mark_point(size=16, filled=True).encode(x, y, colour, shape, tooltip=tooltip)
-    return alt.layer(band, line, dots)
+    return alt.layer(*([band] if points["low"].notna().any() else []), line, dots)
 
 
 def _tail_points(analysis: Analysis) -> pd.DataFrame:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import altair as alt
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from analysis import heatmap as heat
-from analysis import usage as usage_of
 from analysis.decide import Analysis
 from analysis.figure_parts import (
     CSV_FORMAT,
@@ -24,6 +22,7 @@ from analysis.figure_parts import (
     Data,
     Detail,
     Figure,
+    further,
     labels_of,
     panel_title,
     panel_treatments,
@@ -31,8 +30,8 @@ from analysis.figure_parts import (
     specification,
     table_rows,
 )
-from analysis.load import STEADY_STATE, WARM_UP, rows_of
-from analysis.record import Window
+from analysis.load import STEADY_STATE, WARM_UP
+from analysis.metrics import ALL_REQUESTS
 
 # --- over time -----------------------------------------------------------------------------------------------------
 
@@ -76,7 +75,7 @@ def timeline(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
 def _timeline_caption(one_by_one: bool, width_s: int, left_out: int) -> str:
     what = "A line is a run" if one_by_one else "The line is the median of the replicates, the band their whole range"
     together = f" Each point is the mean of {width_s} s." if width_s > 1 else ""
-    more = f" {left_out} further treatments are in timeline.csv." if left_out else ""
+    more = further(left_out, "treatment", "treatments", "in timeline.csv")
     return (
         f"{what}; second 0 is the start of steady state. The warm-up is shaded: it is drawn, but in no number of this "
         "report. Server CPU and memory are the sums of its processes; memory that processes share counts once for "
@@ -100,41 +99,17 @@ def _all_seconds(analysis: Analysis) -> pd.DataFrame:
     experiment = analysis.experiment
     if experiment.imported:
         return _history_by_second(analysis)
-    server = experiment.usage[experiment.usage["role"] == "server"]
-    parts = [
-        _seconds_of(experiment.records[run].windows, rows_of(experiment.timeline, run), rows_of(server, run)).assign(
-            run=run, treatment=experiment.treatment_of[run]
-        )
-        for run in experiment.complete_runs()
-        if run in experiment.records
-    ]
+    runs = [run for run in experiment.complete_runs() if run in experiment.reduced]
+    parts = [experiment.reduced[run].seconds for run in runs]
     columns = ["run", "treatment", "offset_s", "phase", "throughput", "failures", "server_cpu", "server_rss_bytes"]
-    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
-
-
-def _seconds_of(windows: Mapping[str, Window], rows: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
-    """by_second of one run, of its rows of the timeline and its server's samples."""
-    steady = windows[STEADY_STATE]
-    start = min(steady.start_unix_s, windows[WARM_UP].start_unix_s if WARM_UP in windows else steady.start_unix_s)
-    length_s = steady.end_unix_s - start
-    second, count = rows["second"].to_numpy() - start, rows["count"].to_numpy()
-    drawn = (second >= 0) & (second < length_s)
-    success = (rows["outcome"] == "success").to_numpy()
-    offset_s = np.arange(start, steady.end_unix_s) - steady.start_unix_s
-
-    def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return np.bincount(second[chosen], count[chosen], length_s).astype(np.int64)
-
-    return pd.DataFrame(
-        {
-            "offset_s": offset_s,
-            "phase": np.where(offset_s >= 0, STEADY_STATE, WARM_UP),
-            "throughput": counted(drawn & success),
-            "failures": counted(drawn & ~success),
-            "server_cpu": usage_of.cpu_by_second(samples, start, steady.end_unix_s),
-            "server_rss_bytes": usage_of.rss_by_second(samples, start, steady.end_unix_s),
-        }
-    )
+    if not parts:
+        return pd.DataFrame(columns=columns)
+    lengths = [len(part["offset_s"]) for part in parts]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in columns if name in parts[0]}
+    treatments = np.array([experiment.treatment_of[run] for run in runs], dtype=object)
+    joined |= {"run": np.repeat(runs, lengths), "treatment": np.repeat(treatments, lengths)}
+    joined["phase"] = np.where(joined["offset_s"] >= 0, STEADY_STATE, WARM_UP)
+    return pd.DataFrame(joined)[columns]
 
 
 def _drawn_together(rows: pd.DataFrame, detail: Detail) -> tuple[pd.DataFrame, int, bool]:
@@ -296,6 +271,25 @@ def _replicates(analysis: Analysis) -> str:
     return f"the first {heat.MOST_REPLICATES} replicates" if many else "all replicates"
 
 
+LOWER_BOUNDS = "lower bounds"
+
+
+def _is_censored(analysis: Analysis, treatment: str) -> bool:
+    """Whether the slowest responses of any of its runs are missing, so that it has no response time elsewhere."""
+    runs = analysis.experiment.complete_runs(treatment)
+    seen = [analysis.observations[run, ALL_REQUESTS] for run in runs if (run, ALL_REQUESTS) in analysis.observations]
+    return any("response" in one.censored for one in seen)
+
+
+def _overloaded_text(analysis: Analysis, treatments: Sequence[str]) -> str:
+    if not treatments:
+        return ""
+    return (
+        f" {' and '.join(analysis.label(key) for key in treatments)}: the backlog grew, and who waited at its end "
+        "has no response time. What is drawn of it are lower bounds, which are in no number of this report."
+    )
+
+
 def heatmap(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
     """Where the response times lay in each second, a panel for each treatment."""
     if analysis.experiment.imported:
@@ -306,7 +300,9 @@ def heatmap(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
     if cells.empty:
         return None
     chosen = [key for key in chosen if key in set(cells["treatment"])]
-    cells = cells.assign(label=cells["treatment"].map(labels_of(analysis)))
+    overloaded = [key for key in chosen if _is_censored(analysis, key)]
+    labels = labels_of(analysis) | {key: f"{analysis.label(key)}: {LOWER_BOUNDS}" for key in overloaded}
+    cells = cells.assign(label=cells["treatment"].map(labels))
     ends = (float(cells["from_ms"].min()), float(cells["to_ms"].max()))
     data = Data()
     panels = [_heat_panel(data, cells[cells["treatment"] == key], ends) for key in chosen]
@@ -318,7 +314,8 @@ def heatmap(analysis: Analysis, detail: Detail = FULL) -> Figure | None:
         f"Each column is {'a second' if width_s == 1 else f'{width_s} s'} of {_replicates(analysis)} together; "
         "the lighter a cell, the larger the share of that column's successful responses in it. Two bands are two kinds "
         "of response; a band that climbs is a server that falls behind. The line marks the start of steady state."
-        + (f" {more} further treatments are not drawn." if more else ""),
+        + _overloaded_text(analysis, overloaded)
+        + further(more, "treatment", "treatments", "not drawn"),
         specification(panels, data),
         ("treatment", "from, s", "to, s", "from, ms", "to, ms", "responses", "share"),
         table_rows(cells, ("label", "from_s", "to_s", "from_ms", "to_ms", "count", "share")),
@@ -335,7 +332,9 @@ def _heat_panel(data: Data, cells: pd.DataFrame, ends: tuple[float, float]) -> a
     colour = alt.Color(
         "share:Q",
         scale=alt.Scale(type="sqrt", range=list(HEAT), domain=[0, 1], nice=False),
-        legend=alt.Legend(title="share of a column's responses", format="%", gradientLength=160, tickCount=4),
+        legend=alt.Legend(
+            title="share of a column's responses", titleLimit=WIDTH, format="%", gradientLength=200, tickCount=4
+        ),
     )
     tooltip = [
         alt.Tooltip("from_s:Q", title="from, s"),

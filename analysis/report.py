@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from analysis import exports, objectives, pages, pairing, reference, verdicts
+from analysis import experiment_names, exports, objectives, pages, pairing, reference, verdicts
 from analysis.decide import Analysis
 from analysis.pages import ReportError
 
@@ -25,15 +26,17 @@ def write(analyses: Sequence[Analysis], folder: Path) -> Path:
     claim(folder)
     from analysis import cell_graphs, plots_over_time
 
+    names = experiment_names.distinct(analyses)
     tables_of = {
-        "metrics": _joined([(a, _readable(a, a.by_run)) for a in analyses]),
-        "comparison": _joined([(a, comparison_frame(a)) for a in analyses]),
-        "timeline": _joined([(a, _readable(a, plots_over_time.by_second(a))) for a in analyses]),
+        "metrics": _joined(names, (_readable(a, a.by_run) for a in analyses)),
+        "comparison": _joined(names, (comparison_frame(a) for a in analyses)),
+        "timeline": _joined(names, (_readable(a, plots_over_time.by_second(a)) for a in analyses)),
     }
+    suites = [exports.suite(a, objectives.judge(a), a.severe, n) for n, a in zip(names, analyses, strict=True)]
     texts = {
         MARKER: json.dumps(verdicts.document(analyses), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         **{f"{name}.csv": exports.csv(table) for name, table in tables_of.items()},
-        "junit.xml": exports.junit_xml([exports.suite(a, objectives.judge(a), a.severe) for a in analyses]),
+        "junit.xml": exports.junit_xml(suites),
         "report.md": pages.render_markdown(analyses),
         "index.html": pages.render_html(analyses),
         **_published_files(analyses, reference.files),
@@ -57,14 +60,15 @@ def _published_files(analyses: Sequence[Analysis], files: Callable[[Analysis], d
     """What published documents consist of; their names begin with the experiment's where there are several."""
     several = len(analyses) > 1
     return {
-        (_apart(analysis.experiment.record.name, name) if several else name): text
-        for analysis in analyses
+        (_apart(experiment, name) if several else name): text
+        for experiment, analysis in zip(experiment_names.distinct(analyses), analyses, strict=True)
         for name, text in files(analysis).items()
     }
 
 
 def _apart(experiment: str, name: str) -> str:
     """Pages that link to each other stay together, in a folder."""
+    experiment = re.sub("[^A-Za-z0-9._-]+", "-", experiment).strip("-")
     return f"{experiment}{name}" if name.startswith("_") else f"{experiment}/{name}"
 
 
@@ -109,14 +113,15 @@ def _readable(analysis: Analysis, frame: pd.DataFrame) -> pd.DataFrame:
     treatments = analysis.experiment.treatments
     place = list(frame.columns).index("treatment")
     levels = frame.drop(columns="treatment")
+    codes, keys = pd.factorize(frame["treatment"])  # each treatment once: there are few of them, thousands of times
     for path in reversed(list(analysis.experiment.record.factors)):
-        levels.insert(place, path, [treatments[key].get(path) for key in frame["treatment"]])
+        levels.insert(place, path, pd.Series([treatments[key].get(path) for key in keys]).take(codes).array)
     return levels
 
 
-def _joined(frames: Iterable[tuple[Analysis, pd.DataFrame]]) -> pd.DataFrame:
+def _joined(names: Iterable[str], frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """The tables of all experiments as one, with a column that names them."""
-    named = [frame.assign(experiment=a.experiment.record.name) for a, frame in frames]
+    named = [frame.assign(experiment=name) for name, frame in zip(names, frames, strict=True)]
     filled = [frame for frame in named if len(frame)] or named[:1]
     joined = pd.concat(filled, ignore_index=True)
     return joined[["experiment", *(c for c in joined.columns if c != "experiment")]]

@@ -6,19 +6,12 @@ import dataclasses
 import statistics
 from collections.abc import Iterator
 
-import numpy as np
-
 from analysis import metrics, steady_state
 from analysis.findings import TIMES, Case, Finding, Severity, by_severity, of_runs
 from analysis.littles_law import number
-from analysis.load import STEADY_STATE, rows_of
 from analysis.metrics import ALL_REQUESTS
 from analysis.steady_state import RESPONSE_TIME, THROUGHPUT, Assessment, State
 
-PASSES_MISSED = 2.5
-"""Passes of sampling that may miss a process before it is taken for gone."""
-CPU_FALL_S = 0.05
-"""A cumulative CPU time that falls by more is another process's."""
 MOST_EXCEPTIONS = 0.01
 """Of the responses: as many failures are a finding, too."""
 
@@ -123,7 +116,9 @@ _TIMES = tuple(prefix + statistic for prefix in ("", metrics.SERVICE) for statis
 
 def server_restarted(case: Case) -> Iterator[Finding]:
     """Processes of the server that end or begin within steady state: one that died, and the one in its place."""
-    events = {run: seen for run in case.experiment.complete_runs() if (seen := _restarts(case, run))}
+    reduced = case.experiment.reduced
+    events = {run: reduced[run].restarts for run in case.experiment.complete_runs() if run in reduced}
+    events = {run: seen for run, seen in events.items() if seen}
     for severity, runs in by_severity(case, events):
         yield Finding(
             "server_restarted",
@@ -135,36 +130,6 @@ def server_restarted(case: Case) -> Iterator[Finding]:
             "Read the server's log for the reason: out of memory, a crash, or a limit of requests a worker.",
             case.treatments_of(runs),
         )
-
-
-def _restarts(case: Case, run: int) -> list[str]:
-    usage = rows_of(case.experiment.usage, run)
-    if usage.empty:
-        return []
-    window = case.experiment.records[run].windows[STEADY_STATE]
-    order = np.lexsort((usage["time_unix_s"], usage["pid"]))
-    pids, times, cpu_s = (usage[column].to_numpy()[order] for column in ("pid", "time_unix_s", "cpu_s"))
-    is_server = (usage["role"] == "server").to_numpy()[order]
-    if not is_server.any():
-        return []
-    start, end = float(window.start_unix_s), float(window.end_unix_s)
-    # All roles are sampled together, so these passes show when somebody looked, even where no server was left.
-    first_look, last_look = float(times.min()), float(times.max())
-    gaps = np.diff(times)[np.diff(pids) == 0]
-    patience = PASSES_MISSED * (float(np.median(gaps)) if len(gaps) else 1.0)
-    found: list[tuple[float, str]] = []
-    for pid in np.unique(pids[is_server]):
-        own = np.flatnonzero(is_server & (pids == pid))
-        name = usage["name"].iloc[order[own[0]]]
-        began, ended = float(times[own[0]]), float(times[own[-1]])
-        if began > first_look + patience and start <= began < end:
-            found.append((began, f"{name}, process {pid}, first seen {began - start:.1f} s into steady state"))
-        if ended < min(last_look, end) - patience and start <= ended:
-            found.append((ended, f"{name}, process {pid}, last seen {ended - start:.1f} s into steady state"))
-        after = times[own[1:]]
-        fell = after[(np.diff(cpu_s[own]) < -CPU_FALL_S) & (after >= start) & (after < end)]
-        found += [(t, f"{name}, process {pid}, is another one from {t - start:.1f} s into steady state") for t in fell]
-    return [line for _, line in sorted(found)]
 
 
 def script_exceptions(case: Case) -> Iterator[Finding]:

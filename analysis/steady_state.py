@@ -21,13 +21,14 @@ import dataclasses
 import enum
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load import STEADY_STATE, Experiment
+if TYPE_CHECKING:
+    from analysis.load import Experiment
 
 LEAST_SECONDS = 60
 MOST_CHANGE = 0.1
@@ -188,31 +189,26 @@ def states(experiment: Experiment) -> dict[int, dict[str, Assessment]]:
     runs = experiment.runs[experiment.runs["run"].isin(experiment.complete_runs())]
     if experiment.imported or runs.empty:
         return {}
-    inside = experiment.timeline[
-        (experiment.timeline["phase"] == STEADY_STATE) & (experiment.timeline["outcome"] == "success")
-    ]
-    by_run = {int(str(run)): rows for run, rows in inside.groupby("run")}
     changing = {run for run, record in experiment.records.items() if CHANGING_LOADS & set(record.load)}
-    columns = (runs[name] for name in ("run", "start_unix_s", "end_unix_s", "window_s"))
     return {
         int(run): {}
         if run in changing
         else {
             name: assess(seconds, LEVEL / (2 * len(runs)))
-            for name, seconds in _series(by_run.get(int(run), inside.iloc[:0]), int(start), int(end), window_s).items()
+            for name, seconds in _series(experiment.reduced[int(run)].seconds, float(window_s)).items()
         }
-        for run, start, end, window_s in zip(*columns, strict=True)
+        for run, window_s in zip(runs["run"], runs["window_s"], strict=True)
     }
 
 
-def _series(rows: pd.DataFrame, start: int, end: int, window_s: float) -> dict[str, Series]:
+def _series(seconds: Mapping[str, NDArray[Any]], window_s: float) -> dict[str, Series]:
     """Throughput and mean response time of the seconds of steady state that were load from end to end."""
-    if window_s < end - start:  # a budget begins and ends within its first and last second
-        start, end = start + 1, max(end - 1, start + 1)
-    sums = rows.groupby("second")[["count", "response_us"]].sum().reindex(pd.RangeIndex(start, end), fill_value=0)
-    counts = sums["count"].to_numpy(dtype=float)
+    inside = seconds["offset_s"] >= 0
+    counts, sums = (seconds[name][inside].astype(float) for name in ("throughput", "response_us"))
+    if window_s < len(counts):  # a budget begins and ends within its first and last second
+        counts, sums = counts[1:-1], sums[1:-1]
     with np.errstate(invalid="ignore"):
-        return {THROUGHPUT: counts, RESPONSE_TIME: sums["response_us"].to_numpy(dtype=float) / counts}
+        return {THROUGHPUT: counts, RESPONSE_TIME: sums / counts}
 
 
 def state_of(assessments: dict[str, Assessment]) -> State:

@@ -190,8 +190,17 @@ def _markdown_row(row: Row) -> list[str]:
 
 def escape_markdown(text: str) -> str:
     """Text that Markdown and the HTML in it leave alone, on one line."""
-    flat = " ".join(printable(text).split())
+    return _escaped_markdown(" ".join(printable(text).split()))
+
+
+def _escaped_markdown(flat: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def markdown_of_own(text: str) -> str:
+    """escape_markdown() for texts of ours, in which `a command` is code and stays it."""
+    parts = re.split(r"(`[^`\\<>&]+`)", " ".join(printable(text).split()))
+    return "".join(part if n % 2 else _escaped_markdown(part) for n, part in enumerate(parts))
 
 
 def plain_rows(block: Block) -> Iterable[tuple[str, ...]]:

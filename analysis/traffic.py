@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-from pathlib import Path
 
 from analysis import metrics
 from analysis.decide import Analysis
-from analysis.load import STEADY_STATE
 from analysis.metrics import ALL_REQUESTS
-from analysis.run_files import files_of
 
 MOST_ROWS = 200
-SIZE_COLUMN, COUNT_COLUMN = "Average Content Size", "Request Count"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +32,7 @@ def outcomes(analysis: Analysis) -> list[tuple[str, ...]]:
         rows = labelled.groupby(["treatment", "endpoint", "outcome"], as_index=False)[["count"]].sum()
         rows = rows.sort_values("count", ascending=False, kind="stable")
         return [(r["treatment"], r["endpoint"], r["outcome"], f"{r['count']:,}", "–") for r in rows.to_dict("records")]
-    rows = analysis.experiment.timeline
-    rows = rows[rows["phase"] == STEADY_STATE]
+    rows = analysis.experiment.outcomes
     treatment_of = dict(zip(analysis.experiment.runs["run"], analysis.experiment.runs["treatment"], strict=True))
     rows = rows.assign(treatment=rows["run"].map(treatment_of), failed=rows["outcome"] != "success")
     counts = rows.groupby(["treatment", "endpoint", "failed", "outcome"], as_index=False)[["count"]].sum()
@@ -55,10 +49,10 @@ def outcomes(analysis: Analysis) -> list[tuple[str, ...]]:
 
 def bodies(analysis: Analysis) -> dict[str, Body]:
     """By the treatment's key; a treatment of which any complete run lacks the size has none."""
-    found = {}
+    found, reduced = {}, analysis.experiment.reduced
     for treatment in analysis.experiment.treatments:
         runs = analysis.experiment.complete_runs(treatment)
-        sizes = [_mean_body(analysis, run) for run in runs]
+        sizes = [reduced[run].body if run in reduced else None for run in runs]
         seen = metrics.merge(analysis.observations[run, ALL_REQUESTS] for run in runs if _observed(analysis, run))
         known = [size for size in sizes if size is not None]
         total = sum(count for _, count in known)
@@ -83,21 +77,3 @@ def _observed(analysis: Analysis, run: int) -> bool:
 
 def _share(share: float) -> str:
     return "100" if share == 1 else f"{100 * share:.3g}" if share < 0.999 else "> 99.9"
-
-
-def _mean_body(analysis: Analysis, run: int) -> tuple[float, float] | None:
-    """(mean size, responses) of Locust's Aggregated row of one run."""
-    for file in files_of(analysis.experiment, run, "locust", "locust/*.csv"):
-        if file.name.endswith("_stats.csv"):
-            return _aggregated(file)
-    return None
-
-
-def _aggregated(file: Path) -> tuple[float, float] | None:
-    try:
-        with file.open(newline="", encoding="utf-8", errors="replace") as stream:
-            rows = [row for row in csv.DictReader(stream) if row.get("Name") == "Aggregated"]
-        size, count = float(rows[-1][SIZE_COLUMN]), float(rows[-1][COUNT_COLUMN])
-    except (OSError, csv.Error, KeyError, IndexError, ValueError, TypeError):
-        return None
-    return (size, count) if 0 <= size < 2**53 and 0 < count < 2**53 else None

@@ -128,6 +128,7 @@ def failures(case: Case) -> Iterator[Finding]:
                 # How many fail is just what was counted: a rule or a verdict about that is sound.
                 SUBJECTS - {"success_ratio"},
             )
+    yield from import_findings.failures_at_least(case, MOST_FAILURES)
 
 
 def _failed(case: Case, treatment: str, over: dict[str, tuple[int, int]]) -> Iterator[str]:
@@ -283,7 +284,8 @@ def few_replicates(case: Case) -> Iterator[Finding]:
             tuple(
                 f"{case.label(c.keys[1])}: {c.effect.treatment_runs} against {c.effect.baseline_runs} runs" for c in few
             ),
-            f"{fewest} a side for {len(deciding)} {'comparison' if len(deciding) == 1 else 'comparisons'} that decide",
+            f"{fewest} a side for "
+            + ("1 comparison that decides" if len(deciding) == 1 else f"{len(deciding)} comparisons that decide"),
             f"Set replicates to {fewest} or more.",
             tuple(dict.fromkeys(key for c in few for key in c.keys)),
         )
@@ -343,6 +345,7 @@ CHECKS: tuple[Check, ...] = (
     evidence_findings.runs_copied,
     evidence_findings.runs_overlap,
     evidence_findings.traffic_differs,
+    evidence_findings.plan_edited,
     import_findings.imported_with_oddities,
     import_findings.generator_failures,
     import_findings.locustfile_failures,

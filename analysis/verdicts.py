@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import answer, compare, objectives, reference
+from analysis import answer, compare, experiment_names, objectives, reference
 from analysis.comparison import Comparison
 from analysis.decide import Analysis
 from analysis.findings import Finding
@@ -20,14 +20,15 @@ SCHEMA_VERSION = 1
 
 def document(analyses: Sequence[Analysis]) -> dict[str, Any]:
     """verdicts.json: for machines, what the page says in words."""
-    return {"schema_version": SCHEMA_VERSION, "experiments": [_verdicts_of(a) for a in analyses]}
+    named = zip(experiment_names.distinct(analyses), analyses, strict=True)
+    return {"schema_version": SCHEMA_VERSION, "experiments": [_verdicts_of(n, a) for n, a in named]}
 
 
-def _verdicts_of(analysis: Analysis) -> dict[str, Any]:
+def _verdicts_of(name: str, analysis: Analysis) -> dict[str, Any]:
     record = analysis.experiment.record
     runs = analysis.experiment.runs
     return {
-        "name": record.name,
+        "name": name,
         "question": record.question,
         "runs": {"planned": len(runs), "complete": int((runs["status"] == COMPLETE).sum())},
         "primary": record.primary,

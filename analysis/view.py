@@ -14,6 +14,7 @@ from analysis import (
     answer,
     comparability,
     configuration,
+    experiment_names,
     method,
     metrics,
     objective_table,
@@ -81,8 +82,14 @@ class View:
     shortened: str = ""
 
 
+def of_all(analyses: Sequence[Analysis]) -> list[View]:
+    """The views of all experiments of a report, told apart by their names."""
+    named = zip(analyses, experiment_names.distinct(analyses), strict=True)
+    return [of(analysis, number, name) for number, (analysis, name) in enumerate(named, start=1)]
+
+
 @functools.lru_cache(maxsize=4)  # index.html and report.md say the same
-def of(analysis: Analysis, number: int = 1) -> View:
+def of(analysis: Analysis, number: int = 1, name: str | None = None) -> View:
     """The view of one experiment, without figures, which only index.html draws."""
     record = analysis.experiment.record
     runs = analysis.experiment.runs
@@ -93,7 +100,7 @@ def of(analysis: Analysis, number: int = 1) -> View:
     return View(
         anchor=f"experiment-{number}",
         question=record.question,
-        name=record.name,
+        name=name or record.name,
         workload=record.workload,
         runs_line=f"{complete} of {len(runs)} planned runs complete",
         answers=[{"verdict": v.value if v else "", "sentence": s} for v, s in answer.answers(analysis)],

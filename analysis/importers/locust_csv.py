@@ -19,7 +19,7 @@ from analysis.importers.harmless import harmless
 from analysis.importers.locust_stats import REQUESTS, STATS, Summary
 from analysis.importers.oddities import Oddities
 from analysis.load import Experiment, Oddity
-from analysis.record import USAGE_COLUMNS, ExperimentRecord, PlannedRun, RecordError
+from analysis.record import ExperimentRecord, PlannedRun, RecordError
 
 FACTOR = "csv"
 FRAMES = {"reported": load.REPORTED_COLUMNS, "failed": load.FAILED_COLUMNS, "history": load.HISTORY_COLUMNS}
@@ -77,9 +77,6 @@ def experiment(
         record=record,
         records={},
         runs=runs,
-        response_times=load.empty_frame(load.HISTOGRAM_COLUMNS),
-        timeline=load.empty_frame(load.TIMELINE_COLUMNS),
-        usage=load.empty_frame(("run", *USAGE_COLUMNS)),
         health={},
         totals=load.empty_frame(load.TOTALS_COLUMNS),
         reported=joined["reported"],

@@ -22,6 +22,8 @@ from analysis.record import RecordError
 
 FAILURES, EXCEPTIONS = "_failures.csv", "_exceptions.csv"
 
+UNNAMED = "a failure that no file beside the summary names"
+
 _GENERATOR = re.compile(
     r"too many open files|cannot assign requested address|no buffer space available|greenletexit|"
     r"can't start new thread|memoryerror|cannot allocate memory|no file descriptors available",
@@ -43,7 +45,10 @@ def whose(error: str) -> str:
 
 
 def read_failures(run: int, prefix: Path, summaries: list[Summary], oddities: Oddities) -> pd.DataFrame:
-    """Failures and exceptions of one run: load.FAILED_COLUMNS. No file is no oddity; old versions write none."""
+    """Failures and exceptions of one run: load.FAILED_COLUMNS.
+
+    No file is no oddity: old versions write none. Then the summary's own counts are there, as UNNAMED.
+    """
     rows = [*_failures(run, prefix, summaries, oddities), *_exceptions(run, prefix, oddities)]
     return pd.DataFrame(rows, columns=list(load.FAILED_COLUMNS)).astype({"run": "int64", "count": "int64"})
 
@@ -51,7 +56,7 @@ def read_failures(run: int, prefix: Path, summaries: list[Summary], oddities: Od
 def _failures(run: int, prefix: Path, summaries: list[Summary], oddities: Oddities) -> list[dict[str, object]]:
     file = prefix.with_name(prefix.name + FAILURES)
     if not file.is_file():
-        return []
+        return _unnamed(run, summaries)
     found: list[dict[str, object]] = []
     table = _table(file, ("Name", "Error", "Occurrences"), oddities)
     for row in table.rows if table else []:
@@ -71,6 +76,15 @@ def _failures(run: int, prefix: Path, summaries: list[Summary], oddities: Odditi
         oddities.note(file.name, "the last number may be cut off; its line is left out", table.rows[-1].line)
         return found[:-1]
     return found
+
+
+def _unnamed(run: int, summaries: list[Summary]) -> list[dict[str, object]]:
+    parts = [s for s in summaries if s.endpoint != ALL_REQUESTS] or summaries
+    return [
+        {"run": run, "endpoint": s.endpoint, "kind": RESPONSE, "outcome": UNNAMED, "count": s.failures}
+        for s in parts
+        if s.failures
+    ]
 
 
 def _exceptions(run: int, prefix: Path, oddities: Oddities) -> list[dict[str, object]]:

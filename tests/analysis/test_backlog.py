@@ -99,6 +99,13 @@ def test_above_capacity_there_are_no_response_times(make: Make) -> None:
 def test_no_figure_draws_what_is_missing(make: Make) -> None:
     folder = open_model(make)
     queue(folder, lambda n: 30.0 if n == 1 else 62.5)
+    heatmap = plots.heatmap(analyse(folder))
+    assert heatmap is not None
+    assert "processes = 1: the backlog grew" in heatmap.caption and "processes = 2" not in heatmap.caption
+    assert [panel["title"]["text"] for panel in heatmap.spec["concat"]] == [
+        "processes = 1: lower bounds",
+        "processes = 2",
+    ]
     distribution = plots.distribution(analyse(folder))
     assert distribution is not None
     assert {row[0] for row in distribution.rows} == {"processes = 2"}

@@ -252,3 +252,48 @@ def test_a_fact_that_a_factor_is_about(make: Make) -> None:
         edit(run, lambda data: data["locust"].update(facts={"token_format": data["treatment"][path]}))
         edit(run, lambda data: data["server"]["parameters"].update(token_provider=data["treatment"][path]))
     assert "configuration_differs" not in {f.name for f in analyse(folder)}
+
+
+# --- the plan ---
+
+
+def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> decide.Analysis:
+    file = folder / "experiment.json"
+    record = json.loads(file.read_text("utf-8"))
+    change(record)
+    file.write_text(json.dumps(record), encoding="utf-8")
+    return decide.analyse(load.load_experiment(folder))
+
+
+@pytest.mark.parametrize(("users", "severity"), [(16, Severity.SEVERE), (4, Severity.NOTE)])
+def test_runs_taken_out_of_the_plan(demo_copy: Path, users: int, severity: Severity) -> None:
+    """Folder and row: nothing is missing of what the plan still says."""
+
+    def take_out(record: dict[str, Any]) -> None:
+        run = next(run for run in record["plan"] if run["treatment"] == {PROCESSES: 1, USERS: users})
+        record["plan"].remove(run)
+        shutil.rmtree(demo_copy / "runs" / run["folder"])
+
+    analysis = edited(demo_copy, take_out)
+    assert {finding.name for finding in analysis.findings} - {"few_replicates"} == {"plan_edited"}
+    finding = next(f for f in analysis.findings if f.name == "plan_edited")
+    assert finding.severity is severity
+    assert finding.evidence == (f"processes = 1, users = {users}: 3 runs in the plan, and 4 declared",)
+
+
+def test_a_treatment_taken_out_of_the_plan_and_one_put_in(small_copy: Path) -> None:
+    def cut(record: dict[str, Any]) -> None:
+        record["factors"][PROCESSES] = [1, 3]
+
+    finding = next(f for f in edited(small_copy, cut).findings if f.name == "plan_edited")
+    assert len(finding.evidence) == 4
+    assert "processes = 2, users = 4: 1 run in the plan, and no level of the factors" in finding.evidence
+    assert "processes = 3, users = 16: 0 runs in the plan, and 1 declared" in finding.evidence
+
+
+def test_a_plan_of_very_many_combinations_is_counted_alone(small_copy: Path) -> None:
+    def widen(record: dict[str, Any]) -> None:
+        record["factors"] |= {f"load.x{n}": list(range(100)) for n in range(9)}
+
+    finding = next(f for f in edited(small_copy, widen).findings if f.name == "plan_edited")
+    assert finding.evidence == ("4 of 4,000,000,000,000,000,000 combinations of levels are in the plan",)

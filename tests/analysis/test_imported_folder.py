@@ -159,6 +159,25 @@ def test_summaries_have_no_histograms_to_export(folder: Path) -> None:
     assert "holds another tool's summaries" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("requests", "mean", "is_copied"),
+    [(20, "18.870757910446393", True), (200, "18", False), (2000, "18", True)],
+)
+def test_whole_milliseconds_of_few_requests_are_alike_by_chance(
+    tmp_path: Path, requests: int, mean: str, is_copied: bool
+) -> None:
+    for name in ("a", "b"):
+        file = clean(tmp_path, name, 20.0).with_name(f"{name}_stats.csv")
+        text = file.read_text("utf-8").replace(",1000,0,5,5,", f",{requests},0,5,{mean},").replace(",9,10,", ",90,10,")
+        file.write_text(text, encoding="utf-8")
+    analysis = decide.analyse(locust_csv.load_prefixes([tmp_path / "a", tmp_path / "b"]))
+    found = [f for f in analysis.findings if f.name == "runs_copied"]
+    assert len(found) == is_copied
+    for finding in found:
+        assert finding.message.startswith("The numbers of 2 runs are copies")
+        assert "harness" not in finding.next_action and "Import" in finding.next_action
+
+
 @pytest.mark.parametrize("copied", [True, False])
 def test_copies_of_one_summary_are_no_replicates(tmp_path: Path, copied: bool) -> None:
     source = next((FILES / "2.47.0").glob("*_stats.csv")).read_text("utf-8")

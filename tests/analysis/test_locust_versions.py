@@ -9,6 +9,7 @@ import pytest
 
 from analysis import decide, report, traffic
 from analysis.importers import locust_csv
+from analysis.importers.locust_failures import UNNAMED
 from analysis.load import GENERATOR, LOCUSTFILE, Experiment
 from analysis.metrics import ALL_REQUESTS
 
@@ -68,6 +69,38 @@ def test_whether_requests_count_failures_is_not_guessed(version: str) -> None:
     (oddity,) = imported(version).oddities
     assert oddity.file == "run_requests.csv:2"
     assert "leave failures out of the requests" in oddity.what
+
+
+@pytest.mark.parametrize(
+    ("version", "evidence"),
+    [("0.9.0", "87 failures beside 477 requests, at least 15.4 %"),
+     ("0.12.1", "87 failures beside 571 requests, at least 13.2 %")],
+)  # fmt: skip
+def test_failures_are_found_all_the_same(version: str, evidence: str) -> None:
+    analysis = decide.analyse(imported(version))
+    (finding,) = [f for f in analysis.findings if f.name == "failures"]
+    assert finding.severity.value == "severe"
+    assert finding.evidence[0] == f"csv = run: all requests: {evidence}"
+    assert len(finding.evidence) == 3  # and both endpoints
+    rows = [(endpoint, count) for _, endpoint, outcome, count, _ in traffic.outcomes(analysis) if outcome == UNNAMED]
+    assert sum(int(count) for _, count in rows) == 87
+    assert {endpoint for endpoint, _ in rows} == {"GET /read", 'POST /write, "quoted"'}
+
+
+def test_few_failures_beside_many_requests_are_none(tmp_path: Path) -> None:
+    text = (FILES / "0.12.1" / "run_requests.csv").read_text("utf-8")
+    for failures, total, few in ((49, 442, 3), (38, 129, 1), (87, 571, 4)):
+        text = text.replace(f",{total},{failures},", f",{total},{few},")
+    (tmp_path / "old_requests.csv").write_text(text, encoding="utf-8")
+    assert "failures" not in {f.name for f in decide.analyse(locust_csv.load_prefixes([tmp_path / "old"])).findings}
+
+
+@pytest.mark.parametrize("version", ["0.8.1", "0.13.5"])
+def test_failures_that_no_file_names_are_counted(version: str) -> None:
+    experiment = imported(version)
+    assert set(experiment.failed["outcome"]) == {UNNAMED}
+    finding = next(f for f in decide.analyse(experiment).findings if f.name == "failures")
+    assert f"{UNNAMED}: {experiment.failed['count'].sum()}" in finding.evidence
 
 
 def test_without_failures_it_does_not_matter_whether_they_count(tmp_path: Path) -> None:

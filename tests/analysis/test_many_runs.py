@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from pathlib import Path
 
@@ -81,6 +82,30 @@ def test_runs_are_in_order_whatever_their_folders_are_called(folders: dict[int, 
     experiment = load.load_experiment(folder)
     assert experiment.complete_runs() == [1, 2, 3, 4]
     assert experiment.usage["run"].is_monotonic_increasing
+
+
+def test_many_runs_are_handed_on_without_their_tables(
+    folders: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And say the same as few, whose tables are kept; who asks for a table gets it all the same."""
+    kept = load.load_experiment(folders[10])
+    monkeypatch.setattr(load, "MANY_RUNS", 10)
+    sent = load.load_experiment(folders[10], processes=2)
+    one, other = decide.analyse(kept), decide.analyse(sent)
+    pd.testing.assert_frame_equal(one.by_run, other.by_run)
+    pd.testing.assert_frame_equal(plots_over_time.by_second(one), plots_over_time.by_second(other))
+    assert pages.render_markdown([one]) == pages.render_markdown([other])
+    assert not set(vars(sent)) & measurements.LARGE, "the report has asked for a table"
+    pd.testing.assert_frame_equal(kept.timeline, sent.timeline)
+
+
+def test_a_run_that_is_sent_is_a_small_part_of_it(tmp_path: Path) -> None:
+    analysis_folder.make(tmp_path / "experiment", 2, steady_state_s=300)
+    experiment = load.load_experiment(tmp_path / "experiment")
+    path = min((tmp_path / "experiment" / "runs").iterdir())
+    whole, sent = (len(pickle.dumps(read(path, experiment.records[1])))
+                   for read in (measurements.read, measurements.read_reduced))  # fmt: skip
+    assert sent < whole / 3
 
 
 # --- sums ---

@@ -184,6 +184,30 @@ def test_a_narrow_window_scrolls_charts_and_tables_and_not_the_page(browser: Bro
     page.close()
 
 
+def test_single_runs_of_long_names_complain_of_nothing_and_fit(browser: Browser, tmp_path: Path) -> None:
+    long = "v" * 110
+    plan = synthetic.Plan(
+        factors={CACHE: ["dict", long], USERS: [4]},
+        baseline={CACHE: "dict"},
+        replicates=1,
+        primary={"metric": "throughput", "at": {}},
+        notes=(long,),
+    )
+    synthetic.make(tmp_path / "experiment", plan)
+    file = tmp_path / "index.html"
+    file.write_text(pages.render_html([decide.analyse(load.load_experiment(tmp_path / "experiment"))]), "utf-8")
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    visit = Visit(page, file)
+    assert visit.complaints == []
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    assert "share of a column's responses" in page.locator("svg .role-legend-title").all_text_contents()
+    widths = page.eval_on_selector_all(
+        "svg .role-legend-symbol path", "all => all.map(p => p.getAttribute('stroke-width'))"
+    )
+    assert set(widths) == {"0"}, "a dashed outline around the shape"
+    page.close()
+
+
 @pytest.fixture(scope="module")
 def two(browser: Browser, demo_analysis: decide.Analysis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
     """A page of two experiments; in the second, names of endpoints and levels are attacks."""

@@ -61,7 +61,12 @@ def test_panels_are_few_and_those_that_decide_are_among_them(sweep: decide.Analy
     shown = {row[0] for row in figure.rows}
     assert len(shown) == 4
     assert {sweep.label(key) for c in sweep.deciding for key in c.keys} <= shown
-    assert "12 further treatments" in figure.caption
+    assert "12 further treatments are in timeline.csv." in figure.caption
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, ""), (1, " 1 further run is in a."), (2, " 2 further runs are in a.")])
+def test_what_is_left_out_is_counted_in_grammar(count: int, text: str) -> None:
+    assert figure_parts.further(count, "run", "runs", "in a") == text
 
 
 def test_the_distribution_goes_through_the_tables_percentiles(demo_analysis: decide.Analysis) -> None:

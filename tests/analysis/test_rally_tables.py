@@ -130,7 +130,8 @@ def test_the_report_says_it_and_the_page_is_written_with_what_it_links_to(measur
         graphs = (folder / name).read_text("utf-8")
         assert "<svg" in graphs and "<script" not in graphs and "Load profile" in graphs
     both = report._published_files([measured, measured], reference.files)
-    assert list(both) == ["keystone-processes/authenticate.rst"]
+    name = f"keystone-processes-{measured.experiment.folder.name}"
+    assert list(both) == [f"{name}/authenticate.rst", f"{name}-2/authenticate.rst"]
 
 
 def test_the_interval_is_that_of_the_comparison(demo_analysis: Analysis) -> None:

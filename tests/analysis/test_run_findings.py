@@ -90,7 +90,8 @@ def test_littles_law(make: Make, response_s: float, think_s: float, lost: int, s
     assert severities == ([severity] if severity else [])
     if severity:
         finding = found(analysis, "littles_law")
-        assert "16 users, but X × R = " in finding.evidence[0]
+        assert "16 users against X × R = " in finding.evidence[0]
+        assert ("the window of 6 s holds" in finding.evidence[0]) is (not lost)
         assert len(finding.evidence) == 2
         assert ("timing.steady_state" in finding.next_action) is (not lost)
 

@@ -82,6 +82,13 @@ def test_markdown_is_escaped(text: str, escaped: str) -> None:
     assert tables.escape_markdown(text) == escaped
 
 
+def test_a_command_in_a_text_of_ours_is_code() -> None:
+    assert tables.markdown_of_own("Look at a_b, then `python -m x --resume *`.") == (
+        "Look at a\\_b, then `python -m x --resume *`."
+    )
+    assert tables.markdown_of_own("one ` alone, <b>") == "one \\` alone, &lt;b&gt;"
+
+
 def test_a_second_clock_that_says_the_same_is_not_shown_twice() -> None:
     def rows(*service: str) -> list[tables.Row]:
         return [tables.Row("p95 response time, ms", ("1", "2")), tables.Row("p95 service time, ms", service)]
