@@ -86,7 +86,8 @@ class Operator:
         """What is wrong with the answer; None where nothing is."""
         left_s = max(deadline - time.monotonic(), POLL_S)
         if probe.run is None:
-            return _wrong_answer(external, probe, min(left_s, REQUEST_S), deadline)
+            authority = external_server.authority(external, self.variables)
+            return _wrong_answer(external, probe, authority, min(left_s, REQUEST_S), deadline)
         argv = external_server.command(probe.run, external)
         status, printed = self._run("probe", argv, left_s, scratch)
         prints = external_server.fill(probe.prints or "", external.parameters)
@@ -140,10 +141,15 @@ def _text(output: Path) -> str:
         return opened.read(LONGEST_OUTPUT_BYTES).decode("utf-8", errors="replace")
 
 
-def _wrong_answer(external: External, probe: Probe, timeout_s: float, deadline: float) -> str | None:
+def _wrong_answer(
+    external: External, probe: Probe, authority: str | None, timeout_s: float, deadline: float
+) -> str | None:
     url = external_server.probe_url(external, probe)
     try:
-        status, body = _get(url, external.os_cacert, timeout_s, deadline)
+        status, body = _get(url, authority, timeout_s, deadline)
+    except ssl.SSLError as error:
+        with_which = f"os_cacert or OS_CACERT, {authority}" if authority else "the system's own authorities"
+        return f"no answer (TLS, with {with_which}: {getattr(error, 'verify_message', None) or error.reason})"
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"no answer ({type(error).__name__})"
     if status != probe.status:
@@ -152,11 +158,11 @@ def _wrong_answer(external: External, probe: Probe, timeout_s: float, deadline: 
     return None if contains(body.decode("utf-8", errors="replace"), expected) else f"{expected!r} is not in the answer"
 
 
-def _get(url: str, os_cacert: str | None, timeout_s: float, deadline: float) -> tuple[int, bytes]:
+def _get(url: str, authority: str | None, timeout_s: float, deadline: float) -> tuple[int, bytes]:
     """Status and beginning of the body of a GET, without proxy and redirects, of which the load knows none either."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=os_cacert)
+        context = ssl.create_default_context(cafile=authority)
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
             parts.hostname or "", parts.port, timeout=timeout_s, context=context
         )

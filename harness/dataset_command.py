@@ -20,7 +20,7 @@ from harness.datasets.errors import CloudError, DatasetError
 from harness.datasets.keystone_creation import Creation, new_dataset_id
 from harness.datasets.keystone_removal import Outcome, check_same_cloud, orphans, remove_orphans
 from harness.datasets.keystone_removal import remove as remove_dataset
-from harness.datasets.manifest import Description, Manifest
+from harness.datasets.manifest import AlsoOn, Description, Manifest
 from harness.datasets.users_file import NAME as USERS_NAME
 from harness.datasets.users_file import UsersFile
 
@@ -75,6 +75,12 @@ def create(  # noqa: PLR0913, PLR0917 (a command's options)
     users: Annotated[int, typer.Option(min=1, max=100_000, help="in each project")] = 512,
     domain: Annotated[str, typer.Option(help="id or name of an existing domain")] = "default",
     role: Annotated[str, typer.Option(help="that each user gets on its project")] = "member",
+    also_on: Annotated[
+        list[AlsoOn] | None,
+        typer.Option(
+            help="where else each user gets the role, for tokens of that scope; may be repeated", show_default=False
+        ),
+    ] = None,
     password_from_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="one password for all users; by default each gets its own")
     ] = None,
@@ -94,13 +100,14 @@ def create(  # noqa: PLR0913, PLR0917 (a command's options)
         opened = manifests.resume(resume)
         _check_resumable(opened, password)
     else:
-        _show_and_ask(cloud, projects, users, domain, i_may_load)
-        about = _description(cloud, domain, role, projects, users, password is not None)
+        also = [one.value for one in AlsoOn if one in (also_on or ())]
+        _show_and_ask(cloud, projects, users, domain, also, i_may_load)
+        about = _description(cloud, domain, role, projects, users, password is not None, also)
         opened = _new_manifest(output or Path(), about)
     with opened:
         if resume is not None:
             about = opened.description
-            _show_and_ask(cloud, about.projects, about.users_per_project, about.domain_id, i_may_load)
+            _show_and_ask(cloud, about.projects, about.users_per_project, about.domain_id, about.also_on, i_may_load)
             cloud.log_in()
             check_same_cloud(cloud, about)
         _create(cloud, opened, password, concurrency)
@@ -133,19 +140,28 @@ def _advice(path: Path) -> Iterator[None]:
     advice = f"go on with `{PROGRAM} create --resume {_shown(path)}`, or `{PROGRAM} remove {_shown(path)}`"
     try:
         yield
-    except CloudError as error:
-        raise CloudError(f"{error}. What was made is kept: {advice}") from error
+    except (CloudError, OSError) as error:
+        raise CloudError(f"{_said(error)}. What was made is kept: {advice}") from error
     except BaseException as error:
         error.add_note(f"what was made is kept: {advice}")
         raise
 
 
-def _description(cloud: Cloud, domain: str, role: str, projects: int, users: int, from_file: bool) -> Description:
+def _said(error: CloudError | OSError) -> str:
+    """The error in words; one of a file names it."""
+    if isinstance(error, CloudError):
+        return str(error)
+    return f"{error.filename or 'a file of the dataset'}: cannot be written ({error.strerror})"
+
+
+def _description(
+    cloud: Cloud, domain: str, role: str, projects: int, users: int, from_file: bool, also_on: list[str]
+) -> Description:
     cloud.log_in()
     return Description(
         dataset=new_dataset_id(), auth_url=cloud.auth_url, domain_id=cloud.domain_id(domain), role=role,
         role_id=cloud.role_id(role), projects=projects, users_per_project=users, password_from_file=from_file,
-        created_unix_s=int(time.time()),
+        created_unix_s=int(time.time()), also_on=also_on,
     )  # fmt: skip
 
 
@@ -166,8 +182,12 @@ def _check_resumable(opened: Manifest, password: str | None) -> None:
         raise DatasetError(f"{opened.path}: give --password-from-file if, and only if, the dataset was begun with it")
 
 
-def _show_and_ask(cloud: Cloud, projects: int, users: int, domain: str, may_load: str | None) -> None:
+def _show_and_ask(
+    cloud: Cloud, projects: int, users: int, domain: str, also_on: list[str], may_load: str | None
+) -> None:
     what = f"this makes {projects} projects and {projects * users} users in domain {domain} on {cloud.auth_url}"
+    if also_on:
+        what += f", who also get a role on {' and '.join(f'the {one}' for one in also_on)}"
     check_may_write(cloud.auth_url, may_load, what)
     err.print(what, markup=False)
 
@@ -250,8 +270,8 @@ def _remove_orphans_of(cloud: Cloud, files: list[Path], concurrency: int, reads_
 def _repeat_advice() -> Iterator[None]:
     try:
         yield
-    except CloudError as error:
-        raise CloudError(f"{error}. The same command again removes the rest") from error
+    except (CloudError, OSError) as error:
+        raise CloudError(f"{_said(error)}. The same command again removes the rest") from error
     except BaseException as error:
         error.add_note("the same command again removes the rest")
         raise

@@ -80,10 +80,18 @@ def check(file: ExperimentFile, consent: Consent) -> None:
     for external in externals(file):
         check_may_load(external, consent)
         check_file(external.users_csv)
-        check_file(external.os_cacert, is_secret=False)
+        check_file(authority(external, os.environ), is_secret=False)
     lines = command_lines(file)
     if lines and not consent.allow_apply:
         raise NotAllowed("\n  ".join(["the experiment runs these commands, which takes --allow-apply:", *lines]))
+
+
+def authority(external: External, variables: Mapping[str, str]) -> str | None:
+    """The file of the certificate authority that an https server is checked with; None: the system's own.
+
+    As the locustfiles find it, but for a cloud's own in clouds.yaml.
+    """
+    return external.os_cacert or variables.get("OS_CACERT") or None
 
 
 def check_file(name: str | None, is_secret: bool = True) -> None:
@@ -208,6 +216,8 @@ def target(external: External, variables: Mapping[str, str]) -> Target:
         places = (Path(name), Path(variables.get("HOME", "/")) / ".config/openstack" / name)
         if variable not in kept and (file := next((p for p in places if p.is_file()), None)):
             kept[variable] = str(file.resolve())
+    if "OS_CACERT" in kept:  # Locust runs in a folder of its own
+        kept["OS_CACERT"] = str(Path(kept["OS_CACERT"]).resolve())
     files = {"users-csv": external.users_csv, "os-cacert": external.os_cacert}
     options = {name: str(Path(given).resolve()) for name, given in files.items() if given is not None}
     return Target(external.host, kept, options | ({"os-cloud": external.os_cloud} if external.os_cloud else {}))

@@ -10,7 +10,7 @@ from typing import Any
 from analysis.record import Level
 from harness import arrivals
 from harness.apply import contains
-from harness.experiment import ExperimentFile, External
+from harness.experiment import ExperimentFile, External, duration_s
 from harness.external import PLACEHOLDER, fill, host_name, is_loopback
 from harness.parsed_file import Document, Keys, mapping
 from harness.suggestions import there_is_no
@@ -33,11 +33,42 @@ def problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     if "dataset" in document:
         yield ("dataset",), f"dataset: is for a server that the harness starts; name the users by {ROOT}.users_csv"
     external = mapping(document, "server", "external")
-    yield from _placeholder_problems(external)
+    if isinstance(external.get("parameters", {}), dict):  # else said by the schema, once
+        yield from _placeholder_problems(external)
     yield from _probe_problems(external)
+    yield from _timeout_problems(external)
     yield from _varied_problems(external, factors)
     if isinstance(external.get("host"), str) and "rate_ceiling" not in external:
         yield from _ceiling_missing(external)
+
+
+def base_problems(written: Document, factors: dict[str, list[Level]]) -> Found:
+    """Parameters that are varied and have a value that none may have: no treatment shows it, for each sets another.
+
+    `written`: the document without any factor's level put in.
+    """
+    for name, value in mapping(written, "server", "external", "parameters").items():
+        if f"{ROOT}.parameters.{name}" in factors and not isinstance(value, str | int | float):
+            yield (
+                ("server", "external", "parameters", name),
+                f"{ROOT}.parameters.{name}: {value!r} is not text, a number, true or false; the levels that it takes "
+                "stand in factors alone",
+            )
+
+
+def _timeout_problems(external: dict[str, Any]) -> Found:
+    for keys in (("apply_timeout",), ("probe", "timeout")):
+        given = mapping(external, *keys[:-1]).get(keys[-1])
+        try:
+            is_none = given is not None and duration_s(given) == 0
+        except ValueError:
+            continue  # said by the schema
+        if is_none:
+            path = ".".join((ROOT, *keys))
+            yield (
+                ("server", "external", *keys),
+                f"{path}: {given!r} is no time to wait; write the longest that is right, as in 60s",
+            )
 
 
 def _ceiling_missing(external: dict[str, Any]) -> Found:

@@ -60,6 +60,7 @@ def read(path: Path, overrides: tuple[str, ...] = (), rate_files: dict[str, str]
     derive_steady_state(document, rate_files)
     found = [*_whole_server_problems(parsed.document), *_problems(document, factors)]
     found += [*schedule_problems(document, schedules, rate_files)]
+    found += [*external_checks.base_problems(parsed.document, factors)]
     problems = [parsed.problem(keys, message) for keys, message in found]
     problems += _varied_overrides(overrides, factors)
     if problems:

@@ -22,13 +22,15 @@ from typing import TypeVar
 import gevent
 from _errors import NotReady
 from _keystone import (
-    MARK,
     TOKEN_HEADER,
-    Credential,
     Token,
     ask_once,
     authenticate_once,
     describe_failure,
+)
+from _keystone_credentials import (
+    MARK,
+    Credential,
 )
 from gevent.pool import Pool
 

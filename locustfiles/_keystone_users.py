@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
-from fractions import Fraction
 
 from _errors import NotReady
 from _http_client import Site
 from _http_options import certificates_file, keeps_connections
 from _keystone import (
+    authenticate_once,
+    token_url,
+)
+from _keystone_credentials import (
     Cloud,
     Credential,
-    authenticate_once,
     credential_of,
     host_of,
     read_cloud,
     read_users,
-    token_url,
 )
 from _options import chosen as chosen  # noqa: PLC0414 (the workloads take it from here)
 from _options import option
@@ -69,23 +69,6 @@ def read_target(environment: Environment, scope: str = "project") -> Target:
     users = read_users(path) if path else [credential_of(cloud, ", or give --users-csv")]
     environment.host = host
     return Target(url, option(environment, "os_cacert") or cloud.verify, users, cloud, keep_alive, query)
-
-
-def share_of(environment: Environment, name: str) -> Fraction:
-    """The option's value, a share from 0 to 1. Raises NotReady for another one, which the web UI lets through."""
-    try:
-        return read_share(str(option(environment, name) or "0"))
-    except ValueError as error:
-        raise NotReady(f"--{name.replace('_', '-')}: {error}.") from None
-
-
-def read_share(text: str) -> Fraction:
-    """A share, "0.1" or "10%". Raises ValueError for anything that is not one from 0 to 1."""
-    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?%?", text):
-        value = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        if value <= 1:
-            return value
-    raise ValueError(f"{text!r} is not a share, such as 10% or 0.1")
 
 
 def yes_or_no(text: str) -> str:

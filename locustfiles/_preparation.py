@@ -22,7 +22,8 @@ import _web_form  # noqa: F401 (its form starts the load)
 import gevent
 from _errors import HostUnknown, NotReady
 from _load_models import begin_load, check_load
-from _locust_repairs import refresh_loop_clock, wait_for_child_processes
+from _locust_repairs import refresh_loop_clock
+from _locust_workers import wait_for_child_processes
 from _options import option
 from _response_times import check_folder, clock_of, start_recording
 from locust import User, events

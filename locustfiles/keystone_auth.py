@@ -39,12 +39,9 @@ from _http import HttpLoadUser
 from _http_client import Request
 from _http_parser import Response
 from _keystone import (
-    MARK,
-    MARK_COLUMN,
     METHODS,
     SCOPES,
     TOKEN_HEADER,
-    Credential,
     Token,
     application_credential_body,
     authenticate_once,
@@ -55,11 +52,17 @@ from _keystone import (
     rescoping_body,
     token_format,
 )
+from _keystone_credentials import (
+    MARK,
+    MARK_COLUMN,
+    Credential,
+)
 from _keystone_setup import ApplicationCredentials, make_all
 from _keystone_tokens import KeptToken, TokenKeeper
-from _keystone_users import OPTIONS, Target, chosen, read_share, read_target, share_of
+from _keystone_users import OPTIONS, Target, read_target
 from _load_user import LoadUser
-from _options import checked, option, whole_number
+from _option_kinds import add_choice, add_count, add_share, count_of, share_of
+from _options import chosen, option
 from _response_times import record_fact
 from _shares import evenly
 from _user_numbers import walk
@@ -73,6 +76,7 @@ NAMES = {
     "token": f"{NAME} (token)",
     "application_credential": f"{NAME} (application credential)",
 }
+PREPARED_USERS = 20
 WRONG_NAME = f"{NAME} (wrong password)"
 HEADERS = {"Content-Type": "application/json", "User-Agent": "stackswarm-keystone_auth"}
 
@@ -138,7 +142,7 @@ def read_plan(environment: Environment) -> Plan:
     plan = Plan(
         chosen(environment, "auth_method", METHODS),
         chosen(environment, "scope", SCOPES),
-        int(option(environment, "prepared_users", 20)),
+        count_of(environment, "prepared_users", PREPARED_USERS),
         share_of(environment, "wrong_passwords"),
     )
     if plan.method == "application_credential" and plan.scope != "project":
@@ -248,38 +252,27 @@ def with_application_credentials(
 
 @events.init_command_line_parser.add_listener
 def _add_options(parser: LocustArgumentParser) -> None:
-    parser.add_argument(
-        "--auth-method",
-        choices=METHODS,
-        default=METHODS[0],
-        env_var="STACKSWARM_AUTH_METHOD",
-        help="keystone_auth: what a user authenticates with. token: an unscoped token. Default password.",
+    add_choice(
+        parser, "auth_method", METHODS, "keystone_auth: what a user authenticates with. token: an unscoped token."
     )
-    parser.add_argument(
-        "--scope",
-        choices=SCOPES,
-        default=SCOPES[0],
-        env_var="STACKSWARM_SCOPE",
-        help="keystone_auth: what tokens are for. domain: OS_DOMAIN_ID or OS_DOMAIN_NAME, or else the user's own. "
-        "Default project.",
+    add_choice(
+        parser,
+        "scope",
+        SCOPES,
+        "keystone_auth: what tokens are for. domain: OS_DOMAIN_ID or OS_DOMAIN_NAME, or else the user's own.",
     )
-    parser.add_argument(
-        "--prepared-users",
-        type=checked(whole_number),
-        metavar="N",
-        default="20",
-        env_var="STACKSWARM_PREPARED_USERS",
-        help="keystone_auth: for how many users each process makes a token or application credential before the load, "
-        "where --auth-method is one of these. Default 20.",
+    add_count(
+        parser,
+        "prepared_users",
+        PREPARED_USERS,
+        "keystone_auth: for how many users each process makes a token or application credential before the load, "
+        "where --auth-method is one of these.",
     )
-    parser.add_argument(
-        "--wrong-passwords",
-        type=checked(read_share),
-        metavar="SHARE",
-        default="0",
-        env_var="STACKSWARM_WRONG_PASSWORDS",
-        help="keystone_auth: share of the requests, such as 0.1, that send a wrong password and expect 401. Only for "
-        "users whose line in --users-csv says created_by stackswarm. Default 0.",
+    add_share(
+        parser,
+        "wrong_passwords",
+        "keystone_auth: share of the requests, such as 0.1, that send a wrong password and expect 401. Only for "
+        "users whose line in --users-csv says created_by stackswarm.",
     )
 
 

@@ -23,7 +23,6 @@ Where no token can be made, Locust ends with one message and exit code 2.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import http
 import itertools
@@ -37,20 +36,23 @@ from _http_client import Request
 from _http_parser import Response
 from _keystone import (
     TOKEN_HEADER,
-    Credential,
     Token,
     authenticate_once,
-    credential_of,
     judge_check,
     judge_revoked,
     judge_validation,
     token_format,
 )
+from _keystone_credentials import (
+    Credential,
+    credential_of,
+)
 from _keystone_setup import make_all, revoke_once
 from _keystone_tokens import KeptToken, TokenKeeper
-from _keystone_users import OPTIONS, Target, check_first_user, chosen, read_share, read_target, share_of
+from _keystone_users import OPTIONS, Target, check_first_user, read_target
 from _load_user import LoadUser
-from _options import checked, option
+from _option_kinds import add_choice, add_count, add_share, count_of, share_of
+from _options import chosen, option
 from _response_times import record_fact
 from _shares import evenly
 from _user_numbers import walk_all
@@ -63,6 +65,7 @@ REVOKED_NAME = f"{NAME} (revoked)"
 USER_AGENT = "stackswarm-keystone_validate"
 HTTP_METHODS = ("GET", "HEAD")
 CALLERS = ("admin", "own")
+TOKEN_POOL = 20
 EXPIRED = ": the token had expired"
 
 
@@ -119,7 +122,7 @@ class Plan:
 
 def read_plan(environment: Environment) -> Plan:
     """Read the options. Raises NotReady where one is wrong, or two do not go together."""
-    size = int(option(environment, "token_pool", 20))
+    size = count_of(environment, "token_pool", TOKEN_POOL)
     share = share_of(environment, "revoked_tokens")
     plan = Plan(
         chosen(environment, "http_method", HTTP_METHODS),
@@ -212,47 +215,30 @@ def prepare(environment: Environment) -> None:
     record_fact(environment, "token_pool", len(plan.revoked))
 
 
-def pool_size(text: str) -> int:
-    """Parse --token-pool; raises argparse's error for anything but a whole number from 1 up."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 20")
-    return int(text)
-
-
 @events.init_command_line_parser.add_listener
 def _add_options(parser: LocustArgumentParser) -> None:
-    parser.add_argument(
-        "--token-pool",
-        type=pool_size,
-        metavar="N",
-        default=20,
-        env_var="STACKSWARM_TOKEN_POOL",
-        help="keystone_validate: how many tokens each process makes before the load, and validates. Default 20.",
+    add_count(
+        parser,
+        "token_pool",
+        TOKEN_POOL,
+        "keystone_validate: how many tokens each process makes before the load, and validates.",
     )
-    parser.add_argument(
-        "--http-method",
-        choices=HTTP_METHODS,
-        default=HTTP_METHODS[0],
-        env_var="STACKSWARM_HTTP_METHOD",
-        help="keystone_validate: GET reads the token's roles and catalogue, HEAD asks only whether it is valid. "
-        "Default GET.",
+    add_choice(
+        parser,
+        "http_method",
+        HTTP_METHODS,
+        "keystone_validate: GET reads the token's roles and catalogue, HEAD asks only whether it is valid.",
     )
-    parser.add_argument(
-        "--caller",
-        choices=CALLERS,
-        default=CALLERS[0],
-        env_var="STACKSWARM_CALLER",
-        help="keystone_validate: who validates. admin: the user of OS_* or --os-cloud. own: each token itself. "
-        "Default admin.",
+    add_choice(
+        parser,
+        "caller",
+        CALLERS,
+        "keystone_validate: who validates. admin: the user of OS_* or --os-cloud. own: each token itself.",
     )
-    parser.add_argument(
-        "--revoked-tokens",
-        type=checked(read_share),
-        metavar="SHARE",
-        default="0",
-        env_var="STACKSWARM_REVOKED_TOKENS",
-        help="keystone_validate: share of the pool, such as 0.1, that is revoked before the load, and expects 404. "
-        "Default 0.",
+    add_share(
+        parser,
+        "revoked_tokens",
+        "keystone_validate: share of the pool, such as 0.1, that is revoked before the load, and expects 404.",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import textwrap
 import threading
 import urllib.parse
 from collections.abc import Callable
@@ -150,11 +151,10 @@ class Cloud:
         """Of a user whose password was lost with the program that made it."""
         self._ask(f"set the password of {user.name}", lambda: self._client.users.update(user.id, password=password))
 
-    def grant(self, role_id: str, user: Object, project_id: str) -> None:
-        """Give a user a role on a project; once more does no harm."""
-        self._ask(
-            f"give {user.name} a role", lambda: self._client.roles.grant(role_id, user=user.id, project=project_id)
-        )
+    def grant(self, role_id: str, user: Object, **on: str) -> None:
+        """Give a user a role on one thing: project=ID, domain=ID or system="all"; once more does no harm."""
+        what = f"give {user.name} a role on {'the system' if 'system' in on else ' '.join(*on.items())}"
+        self._ask(what, lambda: self._client.roles.grant(role_id, user=user.id, **on))
 
     def get(self, kind: str, id_: str) -> Object | None:
         """The project or user of this id; None where there is none."""
@@ -297,4 +297,17 @@ def _refusal(what: str, error: exceptions.ClientException, failures: int) -> str
 def _in_words(error: BaseException) -> str:
     """The first line, without what only its author can use."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return text.partition(" (Request-ID: ")[0][:300]
+    if isinstance(error, exceptions.ConnectFailure) and (reason := _system_error(error)):
+        # "Unable to establish connection to URL: " and then three layers of libraries around the reason.
+        text = f"{text.partition(': ')[0]}: {reason}"
+    return textwrap.shorten(text.partition(" (Request-ID: ")[0], 300, placeholder=" …")
+
+
+def _system_error(error: BaseException) -> str:
+    """What the operating system said, "Connection refused" for one; empty where it said nothing."""
+    inner: BaseException | None = error
+    said = ""
+    while isinstance(inner, BaseException):
+        said = inner.strerror if isinstance(inner, OSError) and inner.strerror else said
+        inner = getattr(inner, "reason", None) or inner.__cause__ or inner.__context__
+    return said

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.datasets.errors import CloudError
-from harness.datasets.manifest import Description, Manifest
+from harness.datasets.manifest import AlsoOn, Description, Manifest
 from harness.datasets.parallel import do_all
 from harness.datasets.users_file import MARK, UsersFile
 
@@ -30,6 +30,8 @@ class Creation:
     users: UsersFile
     password: str | None
     """For all users; None: each gets one of its own."""
+    checked: set[str] = dataclasses.field(default_factory=set)
+    """Ids of the projects that were found to be ours, on the server, in this call."""
 
     def run(self, concurrency: int, report: Report) -> None:
         """Make what is missing. Raises CloudError and OSError; what was made until then is in the manifest."""
@@ -71,17 +73,24 @@ class Creation:
             made = self._ours("user", name)
             self.cloud.set_password(made, password)
         self._check_marks(made)
-        self.cloud.grant(about.role_id, made, project_entry.id)
+        self.cloud.grant(about.role_id, made, project=project_entry.id)
+        if AlsoOn.DOMAIN in about.also_on:
+            self.cloud.grant(about.role_id, made, domain=about.domain_id)
+        if AlsoOn.SYSTEM in about.also_on:
+            self.cloud.grant(about.role_id, made, system="all")
         # In this order: whoever is done in the manifest has a password in the file.
         self.users.add(name, password, project, about.domain_id)
         self.manifest.done("user", name, made.id)
 
     def _check_project(self, name: str, id_: str) -> None:
         """Raise CloudError unless the manifest's project is ours on the server, too, before a role is given on it."""
+        if id_ in self.checked:
+            return
         found = self.cloud.get("project", id_)
         why = "it is not there" if found is None else why_not_ours(found, self.manifest.description.dataset)
         if why:
             raise CloudError(f"no role is given on project {name} ({id_}), which the manifest lists: {why}")
+        self.checked.add(id_)
 
     def _ours(self, kind: str, name: str) -> Object:
         """What an attempt of ours made, whose answer was lost. Raises CloudError where the name is somebody else's."""

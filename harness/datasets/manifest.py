@@ -9,6 +9,7 @@ that exists has a line here. The file holds no password.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import fcntl
 import json
 import os
@@ -27,6 +28,13 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """An id goes into a URL: one that is empty, or holds a slash, would be another request."""
 
 
+class AlsoOn(enum.StrEnum):
+    """On what else than its project a user may get the role."""
+
+    DOMAIN = "domain"
+    SYSTEM = "system"
+
+
 @dataclasses.dataclass(frozen=True)
 class Description:
     """What the dataset is, and on which cloud."""
@@ -41,6 +49,8 @@ class Description:
     users_per_project: int
     password_from_file: bool
     created_unix_s: int
+    also_on: list[str] = dataclasses.field(default_factory=list)
+    """Values of AlsoOn."""
 
 
 @dataclasses.dataclass
@@ -104,25 +114,39 @@ class Manifest:
     def _write(self, entry: Entry, event: str) -> None:
         line = {event: entry.kind, "name": entry.name, **({"id": entry.id} if entry.id else {})}
         with self._lock:
-            append(self._file, json.dumps(line).encode() + b"\n")
+            append(self._file, json.dumps(line).encode() + b"\n", self.path)
             self._entries[entry.kind, entry.name] = entry
 
 
-def append(file: IO[bytes], text: bytes) -> None:
-    """Write, and return when it is on the disk."""
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
+def append(file: IO[bytes], text: bytes, path: Path) -> None:
+    """Write to a file without a buffer, at its end, and return when all of it is on the disk.
+
+    Raises OSError, which names the file, and leaves none of it there: a full disk may be emptied while others write on.
+    """
+    end = file.seek(0, os.SEEK_END)
+    try:
+        rest = memoryview(text)
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(path)
+        file.truncate(end)
+        raise
 
 
 def create(path: Path, description: Description) -> Manifest:
-    """A new manifest, mode 0600. Raises DatasetError where there is one."""
+    """A new manifest, mode 0600. Raises DatasetError where there is one, OSError where none can be written."""
     try:
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b")
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b", buffering=0)
     except FileExistsError:
         raise DatasetError(f"{path} exists already: use --resume {path}, or another --output") from None
     _lock(file, path)
-    append(file, json.dumps({"manifest": VERSION, **dataclasses.asdict(description)}).encode() + b"\n")
+    try:
+        append(file, json.dumps({"manifest": VERSION, **dataclasses.asdict(description)}).encode() + b"\n", path)
+    except OSError:
+        path.unlink()  # nothing was made yet, and the folder may be named again
+        raise
     return Manifest(path, file, description, [])
 
 
@@ -133,7 +157,7 @@ def resume(path: Path) -> Manifest:
     """
     path = located(path)
     try:
-        file = path.open("r+b")
+        file = path.open("r+b", buffering=0)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be opened ({error.strerror})") from error
     _lock(file, path)
@@ -182,10 +206,13 @@ def parse(text: bytes, path: Path) -> tuple[Description, list[Entry]]:
 def _description(values: dict[str, Any]) -> Description:
     if values.pop("manifest", None) != VERSION:
         raise ValueError(f'it has to begin with "manifest": {VERSION}')
-    fields = {field.name: field.type for field in dataclasses.fields(Description)}
+    fields = {field.name: str(field.type) for field in dataclasses.fields(Description)}
+    values = {"also_on": [], **values}  # datasets made before there was a choice
     for name, type_ in fields.items():
-        if type(values[name]).__name__ != type_:
+        if type(values[name]).__name__ != type_.partition("[")[0]:
             raise ValueError(f"{name} is no {type_}")
+    if unknown := [one for one in values["also_on"] if one not in list(AlsoOn)]:
+        raise ValueError(f"also_on: {unknown[0]!r} is none of {', '.join(AlsoOn)}")
     return Description(**{name: values[name] for name in fields})
 
 

@@ -34,12 +34,12 @@ class UsersFile:
                 "knows their passwords. Put the file back, or remove the dataset and make another one"
             )
         _replace(path, _lines([COLUMNS, *(kept[name] for name in names)]))
-        self._file, self._lock = path.open("ab"), threading.Lock()
+        self._path, self._file, self._lock = path, path.open("ab", buffering=0), threading.Lock()
 
     def add(self, name: str, password: str, project: str, domain_id: str) -> None:
         """A user that is there, whole; on the disk when this returns."""
         with self._lock:
-            append(self._file, _lines([(name, password, domain_id, project, domain_id, MARK)]))
+            append(self._file, _lines([(name, password, domain_id, project, domain_id, MARK)]), self._path)
 
     def close(self) -> None:
         """No more lines."""
@@ -66,6 +66,6 @@ def _replace(path: Path, text: bytes) -> None:
     """Never half a file under this name, whatever happens."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        append(file, text)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+        append(file, text, new)
     new.replace(path)

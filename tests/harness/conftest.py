@@ -1,16 +1,20 @@
 """A real little server, and a scratch folder outside the repository's own."""
 
+import contextlib
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from analysis.record import PlannedRun, RunRecord
 from harness import server
 from harness.server import Process, Running, Server, Target, free_port
+from tests.known_server import Answer, KnownServer, Request
 
 ANSWERING = """
 import http.server, os, signal, subprocess, sys
@@ -20,6 +24,19 @@ held = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("serving", flush=True)
 http.server.HTTPServer(("127.0.0.1", port), http.server.SimpleHTTPRequestHandler).serve_forever()
 """
+
+
+class Theirs(Protocol):
+    """Somebody else's server, as a module of tests describes it by its fixture `theirs`."""
+
+    def answer(self, request: Request) -> Answer: ...
+
+
+@pytest.fixture(name="server")
+def running_server(theirs: Theirs) -> Iterator[KnownServer]:
+    """Answers as `theirs` says, on a free port."""
+    with KnownServer(theirs.answer) as running:
+        yield running
 
 
 class Quiet:
@@ -43,6 +60,17 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Scratch folders of a test lie in its own temporary folder."""
     monkeypatch.setattr(server, "SCRATCH", tmp_path / "scratch")
     yield tmp_path / "scratch"
+
+
+@contextlib.contextmanager
+def no_room_beyond(size_bytes: int) -> Iterator[None]:
+    """Within it, this process cannot write further into any file, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def listens(port: int) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -11,17 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from keystoneauth1 import token_endpoint
+from keystoneauth1.identity import v3
 
 from harness import dataset_command
 from harness.datasets import manifest
 from harness.datasets.consent import check_may_write
-from harness.datasets.errors import DatasetError
+from harness.datasets.errors import CloudError, DatasetError
 from harness.datasets.keystone_cloud import Cloud, Patience
 from harness.datasets.keystone_removal import orphans
 from harness.datasets.manifest import Description, Entry
 from harness.datasets.parallel import GRACE_S, do_all
 from harness.datasets.users_file import UsersFile
 from harness.hosts import checked_url
+from harness.server import free_port
+from tests.known_server import Answer, KnownServer, Request
+
+from .conftest import no_room_beyond
 
 ABOUT = Description("0123456789ab", "http://127.0.0.1:5000/v3", "default", "member", "f" * 32, 1, 2, False, 0)
 
@@ -49,6 +56,42 @@ def test_half_a_line_of_a_killed_program_is_cut_off(tmp_path: Path) -> None:
         assert again.entries == [Entry("user", "a")]
         again.done("user", "a", "a1")
     assert path.read_bytes() == whole + b'{"done": "user", "name": "a", "id": "a1"}\n'
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_half_line(tmp_path: Path) -> None:
+    path, users_path = tmp_path / "manifest.jsonl", tmp_path / "users.csv"
+    users = UsersFile(users_path)
+    with manifest.create(path, ABOUT) as made:
+        for file, write in (
+            (path, lambda: made.intend("user", "a" * 50)),
+            (users_path, lambda: users.add("a" * 50, "p", "p", "default")),
+        ):
+            before = file.read_bytes()
+            with no_room_beyond(len(before) + 20), pytest.raises(OSError, match="File too large") as caught:
+                write()
+            assert caught.value.filename == str(file)
+            assert file.read_bytes() == before
+        assert made.entry("user", "a" * 50) is None
+        made.intend("user", "b")  # once there is room again
+    users.close()
+    assert manifest.read(path)[1] == [Entry("user", "b")]
+
+
+def test_a_manifest_for_which_there_is_no_room_is_not_begun(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    with no_room_beyond(20), pytest.raises(OSError, match="File too large") as caught:
+        manifest.create(path, ABOUT)
+    assert caught.value.filename == str(path) and not path.exists()
+
+
+def test_a_manifest_of_before_there_were_further_roles_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    first = {"manifest": 1, **dataclasses.asdict(ABOUT)}
+    path.write_text(json.dumps({name: value for name, value in first.items() if name != "also_on"}) + "\n")
+    assert manifest.read(path) == (ABOUT, [])
+    path.write_text(json.dumps(first | {"also_on": ["galaxy"]}) + "\n")
+    with pytest.raises(DatasetError, match=r"line 1: .*'galaxy' is none of domain, system"):
+        manifest.read(path)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -131,6 +174,35 @@ def test_waits_double_up_to_a_limit_and_obey_the_server() -> None:
     assert patience.wait_s(1, "7", 0.0) == 7
     assert patience.wait_s(1, "9999", 0.0) == 30
     assert patience.wait_s(1, "Wed, 21 Oct 2015 07:28:00 GMT", 1.0) == 0.5
+
+
+def test_a_cloud_that_is_not_there_is_one_short_reason() -> None:
+    """Within three layers of libraries, whose words were cut in the middle of one."""
+    url = f"http://127.0.0.1:{free_port()}/v3"
+    who = v3.Password(url, username="u", password="p", user_domain_id="d", project_name="p", project_domain_id="d")
+    with pytest.raises(CloudError) as caught:
+        Cloud(url, who, True, 1, Patience(attempts=1)).log_in()
+    assert re.fullmatch(
+        rf"cannot log in at {url}: Unable to establish connection to {url}/auth/tokens: Connection refused",
+        str(caught.value),
+    )
+
+
+def test_as_many_requests_are_in_flight_as_was_said() -> None:
+    """Each is answered only when all have come."""
+    all_there = threading.Barrier(12)
+
+    def answer(request: Request) -> Answer:
+        all_there.wait(10)
+        return Answer(body=json.dumps({"user": {"id": request.path.rpartition("/")[2], "name": "u"}}).encode())
+
+    with KnownServer(answer) as server:
+        url = f"{server.url}/v3"
+        cloud, found = Cloud(url, token_endpoint.Token(url, "t"), True, 12, Patience(attempts=1)), []
+        users = [f"id{n}" for n in range(24)]
+        do_all(lambda id_: found.append(cloud.get("user", id_)), users, 12, cloud.stop, lambda done, of: None)
+        assert sorted(one.id for one in found if one) == sorted(users)
+        assert len({line.connection for line in server.log}) == 12  # kept
 
 
 def test_the_first_error_ends_all_and_a_hanging_job_is_left_behind() -> None:

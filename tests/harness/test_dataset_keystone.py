@@ -6,7 +6,6 @@ What a cloud does wrong comes from a proxy in front of it, which answers some re
 import collections
 import contextlib
 import csv
-import http.client
 import http.server
 import json
 import os
@@ -32,6 +31,9 @@ from harness.datasets import keystone_cloud
 from harness.datasets.errors import CloudError, DatasetError
 from harness.datasets.keystone_cloud import Cloud, Object
 from harness.systems import keystone
+
+from .conftest import no_room_beyond
+from .faulty_proxy import Faults
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SMALL = ("--projects", "2", "--users", "3")
@@ -222,6 +224,39 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_a_full_disk_is_one_error_that_names_the_file_and_the_rest_is_made_later(up: Up, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    before = up.everything()
+    with no_room_beyond(1500):
+        said = ask(up, "create", "--projects", 1, "--users", 9, "--output", folder, error=CloudError)
+    assert f"error: {folder}/manifest.jsonl: cannot be written (File too large). What was made is kept: go on" in said
+    made = {name for _, _, name in up.everything() - before}
+    assert made <= {line.get("name") for line in lines(folder)}
+    ask(up, "create", "--resume", folder)
+    assert len(rows(folder)) == 9
+    check_logins(up, folder)
+    ask(up, "remove", folder)
+    assert up.everything() == before
+
+
+def test_users_may_also_get_the_role_on_the_domain_and_the_system(up: Up, tmp_path: Path) -> None:
+    """And it goes with them."""
+    folder = tmp_path / "made"
+    words = ("create", "--projects", 1, "--users", 2, "--output", folder)
+    said = ask(up, *words, "--also-on", "system", "--also-on", "domain")
+    assert "who also get a role on the domain and the system" in said
+    assert lines(folder)[0]["also_on"] == ["domain", "system"]
+    for u in rows(folder):
+        who = {"username": u["username"], "password": u["password"], "user_domain_id": u["user_domain_id"]}
+        for scope in ({"domain_id": "default"}, {"system_scope": "all"}):
+            assert session.Session(v3.Password(f"{up.url}/v3", **who, **scope)).get_token()
+    ids = {line["id"] for line in lines(folder) if line.get("done") == "user"}
+    roles = up.cloud._client.role_assignments
+    assert len([one for one in roles.list() if one.user["id"] in ids]) == 3 * len(ids) == 6
+    ask(up, "remove", folder)
+    assert not [one for one in roles.list() if one.user["id"] in ids]
+
+
 def test_ctrl_c_ends_in_order_and_says_how_to_go_on(up: Up, tmp_path: Path) -> None:
     folder = tmp_path / "made"
     before = up.everything()
@@ -236,47 +271,6 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(up: Up, tmp_path: Path) -> N
     assert f"create --resume {folder}/manifest.jsonl" in said and "remove" in said and "Traceback" not in said
     ask(up, "remove", folder)
     assert up.everything() == before
-
-
-class Faults(http.server.BaseHTTPRequestHandler):
-    """Passes requests on to Keystone, but answers as `plan` says for "METHOD collection"; each list item once."""
-
-    protocol_version = "HTTP/1.1"
-    keystone: str
-    plan: dict[str, list[Any]]
-    counts: collections.Counter[str]
-    lock = threading.Lock()
-
-    def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        key = f"{self.command} {self.path.split('?')[0].removeprefix('/v3/').split('/')[0]}"
-        with self.lock:
-            type(self).counts[key] += 1
-            planned = self.plan.get(key, [])
-            fault = None if not planned else planned[0] if planned[-1] == "always" else planned.pop(0)
-        status, answer = 0, b""
-        if fault is None or fault == "lost":
-            connection = http.client.HTTPConnection(self.keystone.removeprefix("http://"), timeout=30)
-            headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection")}
-            connection.request(self.command, self.path, body or None, headers)
-            response = connection.getresponse()
-            status, answer = response.status, response.read()
-            token = response.headers.get("X-Subject-Token")
-            connection.close()
-        if fault == "lost":  # Keystone did it, and nobody will hear
-            self.close_connection = True
-            return
-        self.send_response(fault or status)
-        if fault is None and token:
-            self.send_header("X-Subject-Token", token)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 Proxy = Callable[[dict[str, list[Any]]], tuple[str, type[Faults]]]

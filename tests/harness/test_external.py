@@ -4,7 +4,6 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from harness.external import Consent, NotAllowed
 from harness.parsed_file import ExperimentError
 from harness.server import ServerError
 from harness.validate import read
+from tests.certificates import ADDRESS, Authority
 from tests.known_server import Answer, KnownServer, Request
 
 from .conftest import Quiet
@@ -46,12 +46,6 @@ class Theirs:
 @pytest.fixture
 def theirs() -> Theirs:
     return Theirs()
-
-
-@pytest.fixture
-def server(theirs: Theirs) -> Iterator[KnownServer]:
-    with KnownServer(theirs.answer) as running:
-        yield running
 
 
 def described(url: str, **changes: Any) -> External:
@@ -113,6 +107,71 @@ def test_probes(
         return
     with pytest.raises(ServerError, match=reason):
         operator.bring(level, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("os_cacert", None),
+        ("OS_CACERT", None),
+        ("os_cacert before OS_CACERT", None),
+        ("another's", r"no answer \(TLS, with os_cacert or OS_CACERT, .*other\.pem: .*certificate"),
+        ("none", r"no answer \(TLS, with the system's own authorities: .*certificate"),
+        ("no certificate", r"no answer \(TLS, with .*empty\.pem: NO_CERTIFICATE"),
+    ],
+)
+def test_an_https_probe_trusts_whom_the_load_trusts(
+    theirs: Theirs, tmp_path: Path, given: str, reason: str | None
+) -> None:
+    ours, other, empty = Authority(tmp_path, "ours"), Authority(tmp_path, "other"), tmp_path / "empty.pem"
+    empty.touch()
+    changes = {"os_cacert": str(ours.file)} if given.startswith("os_cacert") else {}
+    by_variable = {"OS_CACERT": ours, "another's": other, "os_cacert before OS_CACERT": other}
+    variables = {**os.environ, "OS_CACERT": str(by_variable[given].file if given in by_variable else "")}
+    if given == "no certificate":
+        variables["OS_CACERT"] = str(empty)
+    with KnownServer(theirs.answer, tls=ours.server(ADDRESS)) as server:
+        theirs.workers = "4"
+        level = described(server.url, apply=None, **changes)
+        if reason is None:
+            Operator(variables).look(level, tmp_path)
+            return
+        with pytest.raises(ServerError, match=reason):
+            Operator(variables).look(level, tmp_path)
+
+
+def test_a_file_of_authorities_is_looked_for_before_any_run(
+    server: KnownServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_dataset(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OS_CACERT", "missing.pem")
+    with pytest.raises(NotAllowed, match=r"missing\.pem: cannot be read"):
+        external.check(an_experiment(server), Consent.of([], True))
+    # Locust, which runs elsewhere, gets the file's whole name.
+    target = external.target(external.externals(an_experiment(server))[0], os.environ)
+    assert target.environment["OS_CACERT"] == str(tmp_path / "missing.pem")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("server.external.apply_timeout=0s", r"apply_timeout: '0s' is no time to wait"),
+        ("server.external.probe.timeout=0ms", r"probe\.timeout: '0ms' is no time to wait"),
+        ("server.external.parameters={workers: [1, 4]}", r"parameters\.workers: \[1, 4\] is not text, a number"),
+        ("server.external.parameters=[1]", r"external\.parameters: \[1\] is not a mapping"),
+    ],
+)
+def test_what_no_treatment_could_mean_is_one_error(
+    server: KnownServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, says: str
+) -> None:
+    without_dataset(tmp_path, monkeypatch)
+    not_varied = "factors={load.users: [1, 2]}"
+    varied = "factors={server.external.parameters.workers: [1, 4], load.users: [1, 2]}"
+    for factors in (not_varied, varied)[: 1 if "[1]" in change else 2]:
+        with pytest.raises(ExperimentError, match=says) as caught:
+            an_experiment(server, change, factors)
+        assert len(caught.value.problems) == 1
 
 
 def test_a_server_that_is_slow_to_take_it_is_waited_for(

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -81,12 +81,6 @@ def theirs() -> Theirs:
 
 
 @pytest.fixture
-def server(theirs: Theirs) -> Iterator[KnownServer]:
-    with KnownServer(theirs.answer) as running:
-        yield running
-
-
-@pytest.fixture
 def experiment(server: KnownServer, tmp_path: Path) -> Path:
     users, flip, file = tmp_path / "users.csv", tmp_path / "flip.py", tmp_path / "theirs.yml"
     columns = "username,password,user_domain_id,project_name,project_domain_id"
@@ -135,7 +129,7 @@ def test_each_level_is_set_and_measured(run: Run, server: KnownServer, tmp_path:
 
 
 def test_a_server_that_fails_is_left_alone(
-    run: Run, theirs: Theirs, server: KnownServer, monkeypatch: pytest.MonkeyPatch
+    run: Run, theirs: Theirs, server: KnownServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Here everything is loopback. The runner is told otherwise; the experiment was read before that.
     theirs.status = 429
@@ -150,6 +144,12 @@ def test_a_server_that_fails_is_left_alone(
     )  # fmt: skip
     load = [line.time_unix_s for line in server.logged("stackswarm-keystone_auth")]
     assert load and max(load) - min(load) < 15 and time.time() - began < 40
+    # Runs that nobody dared to make are no result: the gate says so, whatever the rules may be.
+    for rules in ((), ("--rule", "failure_ratio < 1%")):
+        gate = [sys.executable, "-m", "analysis", "gate", str(tmp_path / "result"), *rules]
+        done = subprocess.run(gate, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "invalid: 0 of 2 planned runs complete" in done.stdout
 
 
 def test_a_run_too_short_for_ten_seconds_of_failures_fails_all_the_same(run: Run, theirs: Theirs) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from tests.certificates import Authority
 from tests.known_server import Answer, KnownServer, Logged, Request
 
 from .conftest import (
@@ -26,7 +27,6 @@ from .conftest import (
     token_body,
     wait_until,
 )
-from .test_http_tls import Authority
 from .test_workloads import AUTH, GET, POST, SHORT, VALIDATE, WebUi, assert_no_secret, assert_refused
 
 BUDGET = ("-u", "4", "-r", "100", "-t", "60s", "--requests", "40")
@@ -234,6 +234,7 @@ BAD = {
     "nobody": (AUTH, ["--prepared-users", "0"], "'0' is not a whole number from 1 up"),
     "certificate": (AUTH, ["--os-cacert", "none.pem"], "none.pem: not a file of certificates"),
     "own": (VALIDATE, ["--caller", "own", "--revoked-tokens", "0.5"], "--caller must be admin"),
+    "pool": (VALIDATE, ["--token-pool", "0"], "argument --token-pool: '0' is not a whole number from 1 up"),
     "none": (VALIDATE, ["--token-pool", "3", "--revoked-tokens", "0.1"], "a --token-pool of 3 is not one token"),
 }
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from tests.certificates import Authority
 from tests.nginx_server import BODY, HOST, NginxServer, nginx_server
 
 from .conftest import RECORDED, Locust, Run, wait_until
-from .test_http_tls import Authority
 from .test_workloads import WebUi, assert_refused
 
 INGRESS = "nginx_ingress.py"

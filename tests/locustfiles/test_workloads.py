@@ -361,7 +361,7 @@ def test_web_ui_counts_over_several_tests(locust: Locust, processes: int, two_pr
         assert len(keys) == len(set(keys))
 
 
-def test_web_ui_survives_a_host_that_is_no_keystone(locust: Locust) -> None:
+def test_web_ui_survives_a_host_that_is_no_keystone_and_a_number_that_is_none(locust: Locust) -> None:
     ui = WebUi()
     with KnownServer(keystone()) as server:
         process = locust.start(AUTH, *ui.arguments, **OS_VARIABLES)
@@ -369,7 +369,11 @@ def test_web_ui_survives_a_host_that_is_no_keystone(locust: Locust) -> None:
         ui.ask("swarm", user_count=1, spawn_rate=1, host="http://127.0.0.1:1")
         wait_until(lambda: "Connection refused" in (locust.folder / "output.txt").read_text())
         wait_until(lambda: ui.ask("stats/requests")["state"] in ("stopped", "ready"))
-        ui.ask("swarm", user_count=1, spawn_rate=1, host=server.url)
+        ui.ask("swarm", user_count=1, spawn_rate=1, host=server.url, prepared_users="many")
+        said = "--prepared-users: 'many' is not a whole number from 1 up."
+        wait_until(lambda: said in (locust.folder / "output.txt").read_text())
+        wait_until(lambda: ui.ask("stats/requests")["state"] in ("stopped", "ready"))
+        ui.ask("swarm", user_count=1, spawn_rate=1, host=server.url, prepared_users="3")
         wait_until(lambda: len(server.logged("stackswarm-keystone_auth")) > 5)
         os.kill(process.pid, signal.SIGINT)
         run = locust.finish(process)
