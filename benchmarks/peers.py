@@ -82,7 +82,7 @@ Take = Callable[[Place, int], Turn]
 def stackswarm(place: Place, requests: int) -> Turn:
     """locustfiles/keystone_auth.py, headless, as its users run it. Raises BenchmarkError."""
     recorded = place.folder / "stackswarm"
-    _, output = _run(
+    _, output = run_to_end(
         [
             *(sys.executable, "-m", "locust", "-f", str(REPOSITORY / "locustfiles/keystone_auth.py"), "--headless"),
             *("-H", place.target.url, "-u", str(USERS), "-r", str(USERS), "--requests", str(requests)),
@@ -119,7 +119,7 @@ def ab(place: Place, requests: int) -> Turn:
     root = install.debian_packages("ab", ["apache2-utils"], with_libraries=True)
     body = place.folder / "body.json"
     command = [str(root / "usr/bin/ab"), "-k", "-q", "-n", str(requests), "-c", str(USERS), "-p", str(body)]
-    cpu_s, output = _run(
+    cpu_s, output = run_to_end(
         [*command, "-T", "application/json", f"{place.target.url}/v3/auth/tokens"],
         place.folder,
         {"LD_LIBRARY_PATH": install.library_path(root)},
@@ -160,7 +160,7 @@ def rally(place: Place, requests: int) -> Turn:
 def _rally(place: Place, *arguments: str) -> tuple[float, str]:
     environment = install.environment("rally")
     command = [str(environment.program("rally")), "--config-file", str(place.folder / "rally.conf"), *arguments]
-    return _run(command, place.folder, {"HOME": str(place.folder)})
+    return run_to_end(command, place.folder, {"HOME": str(place.folder)})
 
 
 TOOLS: dict[str, Take] = {"Stackswarm": stackswarm, "ab": ab, "Rally": rally}
@@ -168,7 +168,7 @@ WHOLE = ("ab", "Rally")
 """Tools whose CPU time includes what they take to start."""
 
 
-def _run(command: list[str], folder: Path, variables: dict[str, str]) -> tuple[float, str]:
+def run_to_end(command: list[str], folder: Path, variables: dict[str, str]) -> tuple[float, str]:
     """Run to the end; CPU time in s of the process and its children, and what it printed. Raises BenchmarkError."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("LOCUST_", "STACKSWARM_", "OS_"))}
     with (folder / "output.txt").open("w+b") as output:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import http
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,14 @@ from locust.exception import CatchResponseError
 
 Judge = Callable[[Response], str | None]
 """None for a success, else the failure in words that are the same every time."""
+
+
+def status_words(status: int) -> str:
+    """A status as a failure's name: "502 Bad Gateway"."""
+    try:
+        return f"{status} {http.HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"{status} unknown status"
 
 
 class HttpLoadUser(User):

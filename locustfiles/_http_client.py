@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from time import perf_counter
 
 from _errors import NotReady
-from _http_parser import BadResponse, NoResponse, Response
+from _http_parser import BadResponse, NoResponse, Response, ShortBody
 from _wire import TlsWire, Wire
 
 TIMEOUT_S = 60.0
@@ -62,9 +62,14 @@ class Site:
     keep_alive: bool = True
     """False: a new connection for each request."""
     context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
+    request_host: str = ""
+    """What requests call the server, where one address answers for many names; empty: what its URL calls it.
+
+    It is their Host and, under TLS, whose certificate is asked for, as if that name led to this address.
+    """
 
     @classmethod
-    def of(cls, url: str, verify: bool | str = True, keep_alive: bool = True) -> Site:
+    def of(cls, url: str, verify: bool | str = True, keep_alive: bool = True, request_host: str = "") -> Site:
         """The site of a URL, whose path is kept. `verify` as tls_context() takes it. Raises NotReady."""
         try:
             parts = urllib.parse.urlsplit(url)
@@ -78,7 +83,14 @@ class Site:
             raise NotReady("The server's URL must look like http://address:port/path, without user, query or fragment.")
         context = tls_context(verify) if parts.scheme == "https" else None
         port = _PORTS[parts.scheme] if port is None else port
-        return cls(parts.scheme, host, port, parts.path.rstrip("/"), keep_alive, context)
+        try:
+            asked_for = read_request_host(request_host) if request_host else ""
+            site = cls(parts.scheme, host, port, parts.path.rstrip("/"), keep_alive, context, asked_for)
+            if context is not None:  # OpenSSL takes fewer names than a Host may be
+                context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=site.tls_name)
+        except (ValueError, ssl.SSLError):
+            raise NotReady(f"{request_host or host!r} is not a host's name, such as web.example.com.") from None
+        return site
 
     @property
     def authority(self) -> str:
@@ -86,12 +98,25 @@ class Site:
         host = f"[{self.host.partition('%')[0]}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
-    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> Request:
-        """Build a request; `path` may be empty. Raises ValueError, without any value, for what HTTP cannot carry."""
+    @property
+    def tls_name(self) -> str:
+        """Name or address whose certificate the server must show."""
+        if self.request_host:
+            return re.sub(r":[0-9]+$", "", self.request_host).strip("[]")
+        return self.host.partition("%")[0]
+
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None, host: str = ""
+    ) -> Request:
+        """Build a request; `path` may be empty. `host`: another Host than the site's, for this request alone.
+
+        Raises ValueError, without any value, for what HTTP cannot carry.
+        """
         target = (self.path + path) or "/"
         if not re.fullmatch(r"[A-Z]+", method) or not re.fullmatch(r"/[!-~]*", target):
             raise ValueError("a method is capital letters; a path begins with / and is ASCII without spaces")
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.authority}"]
+        named = read_request_host(host) if host else self.request_host or self.authority
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {named}"]
         lines += [_header_line(name, value) for name, value in headers.items()]
         close = any(name.lower() == "connection" and "close" in value.lower() for name, value in headers.items())
         if not self.keep_alive and not close:
@@ -100,6 +125,27 @@ class Site:
         url = f"{self.scheme}://{self.authority}{target}"
         request = Request(method, url, close or not self.keep_alive, head, head + b"\r\n")
         return request if body is None else request.with_body(body)
+
+
+def read_request_host(text: str) -> str:
+    """A Host header's value, name or name:port, an IPv6 address in brackets. Raises ValueError for anything else.
+
+    Names in other letters than ASCII's come back as DNS knows them.
+    """
+    parts = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)(:[0-9]{1,5})?", text)
+    if parts is None or int((parts[2] or ":0")[1:]) > _LAST_PORT:
+        raise ValueError(_NO_HOST)
+    try:
+        name = parts[1] if parts[1].isascii() else parts[1].encode("idna").decode()
+    except UnicodeError:
+        raise ValueError(_NO_HOST) from None
+    if not re.fullmatch(r"\[.*\]|[-._~!$&'()*+,;=%0-9A-Za-z]+", name):
+        raise ValueError(_NO_HOST)
+    return name + (parts[2] or "")
+
+
+_LAST_PORT = 65535
+_NO_HOST = "a Host is a name or address, and perhaps :port"
 
 
 def _header_line(name: str, value: str) -> str:
@@ -183,13 +229,17 @@ class HttpClient:
             data = wire.receive_more()
         response.last_byte_s = wire.received_s - started
 
+    def open(self) -> None:
+        """Open a connection now, for the next exchange. Raises OSError, for which describe() has words."""
+        self._open()
+
     def _open(self) -> Wire:
         self.close()
         site = self.site
         if site.context is None:
             self._wire = Wire(site.host, site.port, self._connect_timeout_s)
         else:
-            self._wire = TlsWire(site.host, site.port, self._connect_timeout_s, site.context)
+            self._wire = TlsWire(site.host, site.port, self._connect_timeout_s, site.context, site.tls_name)
         return self._wire
 
     def close(self) -> None:
@@ -210,6 +260,7 @@ def describe(error: BaseException) -> str:
 
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (NoResponse, "connection closed without a response"),
+    (ShortBody, "short body"),
     (BadResponse, "not a valid HTTP response"),
     (TimeoutError, "timed out"),
     (ConnectionRefusedError, "connection refused"),

@@ -31,6 +31,10 @@ class BadResponse(Exception):
     """What the server sends is not a valid response, or ends too early. Carries nothing of what was sent."""
 
 
+class ShortBody(BadResponse):
+    """The connection was closed before the end of the body."""
+
+
 class NoResponse(Exception):
     """The connection was closed before the first byte of a response."""
 
@@ -156,7 +160,7 @@ class Response:
 
     def _feed_body(self, data: bytes) -> bool:
         if not data:
-            raise BadResponse("the connection was closed before the end of the body")
+            raise ShortBody
         self._missing -= len(data)
         if self._missing > 0:
             self._pieces.append(data)
@@ -194,7 +198,8 @@ class Response:
             return self._read_events(data)
         except h11.RemoteProtocolError:
             # its message may hold what the server sent, and that may be a token
-            raise BadResponse("not valid HTTP") from None
+            is_short = self.status and not data
+            raise (ShortBody if is_short else BadResponse)("not valid HTTP") from None
 
     def _read_events(self, data: bytes) -> bool:
         assert self._library is not None

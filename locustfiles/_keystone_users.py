@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 
 from _errors import NotReady
-from _http_client import Site, tls_context
+from _http_client import Site
+from _http_options import certificates_file, keeps_connections
 from _keystone import (
     Cloud,
     Credential,
@@ -23,13 +23,13 @@ from _keystone import (
     read_users,
     token_url,
 )
+from _options import chosen as chosen  # noqa: PLC0414 (the workloads take it from here)
 from _options import option
 from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
 OPTIONS = ("users_csv", "os_cloud", "os_cacert", "connection", "catalog")
-CONNECTIONS = ("kept", "new")
 YES_NO = ("yes", "no")
 
 
@@ -60,7 +60,7 @@ def read_target(environment: Environment, scope: str = "project") -> Target:
     The credentials must be good for tokens of that scope. Where --host was not given, the environment's host becomes
     the cloud's URL, so that Locust shows it.
     """
-    keep_alive = chosen(environment, "connection", CONNECTIONS) == "kept"
+    keep_alive = keeps_connections(environment)
     query = "" if chosen(environment, "catalog", YES_NO) == "yes" else "?nocatalog"
     cloud = read_cloud(option(environment, "os_cloud"), scope)
     host = host_of(cloud, environment.host)
@@ -93,30 +93,10 @@ def yes_or_no(text: str) -> str:
     return {"true": "yes", "false": "no"}.get(text.lower(), text.lower())
 
 
-def chosen(environment: Environment, name: str, known: Sequence[str]) -> str:
-    """The option's value, one of `known`; the first where Locust is used as a library.
-
-    Raises NotReady for another one, which the web UI lets through.
-    """
-    value = str(option(environment, name, known[0]))
-    if value not in known:
-        raise NotReady(f"--{name.replace('_', '-')}: {value!r} is none of {', '.join(known)}.")
-    return value
-
-
 def check_first_user(environment: Environment) -> None:
     """Log one user in, outside of the load. Raises NotReady where that fails."""
     target = read_target(environment)
     authenticate_once(target.url, target.users[0], target.verify)
-
-
-def certificates_file(text: str) -> str:
-    """Check an --os-cacert while the command line is read."""
-    try:
-        tls_context(text)
-    except NotReady as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def users_file(text: str) -> str:
@@ -163,12 +143,4 @@ def _add_options(parser: LocustArgumentParser) -> None:
         default=YES_NO[0],
         env_var="STACKSWARM_CATALOG",
         help="Whether answers hold the service catalogue; no asks with ?nocatalog. Default yes.",
-    )
-    parser.add_argument(
-        "--connection",
-        choices=CONNECTIONS,
-        default=CONNECTIONS[0],
-        env_var="STACKSWARM_CONNECTION",
-        help="kept: each user sends all its requests on one connection. new: each on one of its own, which is part of "
-        "the response time. Default kept.",
     )

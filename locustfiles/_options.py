@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from _arrivals import PROCESSES, read_rate, read_steps
+from _errors import NotReady
 from locust import User, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -26,6 +27,17 @@ _NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def option(environment: Environment, name: str, default: Any = None) -> Any:
     """Value of the command-line option `name`; `default` where Locust is used as a library, without options."""
     return getattr(environment.parsed_options, name, default)
+
+
+def chosen(environment: Environment, name: str, known: Sequence[str]) -> str:
+    """The option's value, one of `known`; the first where Locust is used as a library.
+
+    Raises NotReady for another one, which the web UI lets through.
+    """
+    value = str(option(environment, name, known[0]))
+    if value not in known:
+        raise NotReady(f"--{name.replace('_', '-')}: {value!r} is none of {', '.join(known)}.")
+    return value
 
 
 def think_time(user: User) -> float:

@@ -247,11 +247,14 @@ def _addresses(host: str, port: int) -> Any:
 class TlsWire(Wire):
     """The same with TLS in between: OpenSSL turns bytes into other bytes, and the wire below carries those."""
 
-    def __init__(self, host: str, port: int, connect_timeout_s: float, context: ssl.SSLContext) -> None:
-        """Connect and shake hands. Raises OSError; ssl.SSLError, which is one, where `context` does not accept it."""
+    def __init__(self, host: str, port: int, connect_timeout_s: float, context: ssl.SSLContext, name: str) -> None:
+        """Connect and shake hands. `name`, or an address, is whose certificate is asked for, and must be shown.
+
+        Raises OSError; ssl.SSLError, which is one, where `context` does not accept it.
+        """
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         # Python sends the name along (SNI) only where it is one, and compares it or the address to the certificate.
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host.partition("%")[0])
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         super().__init__(host, port, connect_timeout_s)
 
     def _begin(self) -> None:

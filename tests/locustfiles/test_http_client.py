@@ -111,10 +111,10 @@ FAILURES: dict[str, tuple[Answer, str]] = {
         "200, then connection reset",
     ),
     "closed within the head": (Answer(script=[HEAD], script_end="close"), "not a valid HTTP response"),
-    "a length too long": (Answer(201, missing_bytes=1), "201, then not a valid HTTP response"),
+    "a length too long": (Answer(201, missing_bytes=1), "201, then short body"),
     "a chunk that does not come": (
         Answer(script=[HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"], script_end="close"),
-        "200, then not a valid HTTP response",
+        "200, then short body",
     ),
     "another protocol": (Answer(script=[b"220 smtp ready\r\n"]), "not a valid HTTP response"),
 }
@@ -241,6 +241,17 @@ def test_connecting_has_its_own_time_limit() -> None:
     assert response.failure == "timed out"
     assert response.first_byte_s is None
     assert response.last_byte_s is not None and response.last_byte_s > 0.29
+
+
+def test_a_connection_may_be_opened_before_the_first_request() -> None:
+    with pair() as p:
+        p.client.open()
+        response = p.client.exchange(p.request())
+        assert (response.failure, response.connect_s) == (None, 0)
+        assert p.connections == [1]
+    client = HttpClient(Site.of("http://127.0.0.1:1"), PATIENT_S, PATIENT_S)
+    with pytest.raises(ConnectionRefusedError):
+        client.open()
 
 
 def test_nobody_listens_and_no_such_host() -> None:
@@ -422,12 +433,44 @@ def test_what_is_no_site(url: str) -> None:
         ("GET", "/", {"X Y": "secret"}),
         ("GET", "/", {"X": "secret\u0100"}),
         ("GET", "/", {"Content-Length": "7"}),
+        ("GET", "/", {"hOST": "secret"}),
     ],
 )
 def test_what_is_no_request(method: str, path: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError) as error:
         Site.of("http://h").request(method, path, headers)
     assert "secret" not in str(error.value)
+
+
+HOSTS = {
+    "web.example.com": "web.example.com",
+    "web.example.com:8080": "web.example.com:8080",
+    "a_b": "a_b",
+    "bücher.example:80": "xn--bcher-kva.example:80",
+    "[::1]:443": "[::1]:443",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_request_may_ask_for_another_host_and_names_one_only(host: str) -> None:
+    site = Site.of("http://127.0.0.1:1/base", request_host=host)
+    assert (site.host, site.port, site.authority) == ("127.0.0.1", 1, "127.0.0.1:1")
+    request = site.request("GET", "/x", {})
+    assert request.wire == f"GET /base/x HTTP/1.1\r\nHost: {HOSTS[host]}\r\n\r\n".encode()
+    assert request.url == "http://127.0.0.1:1/base/x"
+    for asker in (site, Site.of("http://127.0.0.1:1")):  # one request's goes before the site's
+        wire = asker.request("GET", "/", {}, host="other").wire
+        assert wire.count(b"Host:") == 1 and b"\r\nHost: other\r\n" in wire
+
+
+@pytest.mark.parametrize(
+    "host", ["a b", "a/b", "a\r\nX: y", "a:", "a:x", "a:65536", "u@h", "[::1", "::1", "ü" * 99, "a\n"]
+)
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(NotReady, match="not a host's name"):
+        Site.of("http://h", request_host=host)
+    with pytest.raises(ValueError, match="a Host is"):
+        Site.of("http://h").request("GET", "/", {}, host=host)
 
 
 def test_no_secret_in_what_a_request_says_of_itself() -> None:

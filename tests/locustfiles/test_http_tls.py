@@ -113,6 +113,26 @@ def test_a_name_is_sent_along_and_compared(authority: Authority) -> None:
     assert asked_for == ["localhost", None, None]
 
 
+def test_another_host_is_asked_for_and_compared(authority: Authority) -> None:
+    """As if its name led to the address: a balancer chooses the certificate by it."""
+    context = authority.server(x509.DNSName("web.example.com"))
+    asked_for: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
+    with KnownServer(lambda request: Answer(body=request.headers["host"].encode()), tls=context) as server:
+        for host, failure in (("web.example.com:1", None), ("other.example.com", "TLS certificate not accepted")):
+            client = HttpClient(Site.of(server.url, str(authority.file), request_host=host), PATIENT_S, PATIENT_S)
+            response = client.exchange(client.site.request("GET", "/", {}))
+            assert (response.failure, response.body) == (failure, b"" if failure else host.encode())
+            client.close()
+    assert asked_for == ["web.example.com", "other.example.com"]
+
+
+@pytest.mark.parametrize("host", [".a", "a" * 64])
+def test_a_host_that_tls_cannot_ask_for(host: str) -> None:
+    with pytest.raises(NotReady, match="not a host's name"):
+        Site.of("https://127.0.0.1", request_host=host)
+
+
 def test_another_authority(authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     with KnownServer(lambda request: Answer(), tls=authority.server(ADDRESS)) as server:
@@ -177,7 +197,7 @@ def test_time_limits(authority: Authority) -> None:
 
 def test_an_answer_cut_short_is_no_whole_one(authority: Authority) -> None:
     with KnownServer(lambda request: Answer(missing_bytes=1), tls=authority.server(ADDRESS)) as server:
-        assert ask(client_of(server, str(authority.file))) == "200, then not a valid HTTP response"
+        assert ask(client_of(server, str(authority.file))) == "200, then short body"
 
 
 def test_a_file_that_holds_no_certificate(tmp_path: Path) -> None:
