@@ -27,7 +27,7 @@ REQUIREMENTS = {
     "keystone": REPOSITORY / "configs/servers/keystone/requirements.txt",
     "postgresql": REPOSITORY / "configs/servers/keystone/postgresql-requirements.txt",
     "keystone-queens": REPOSITORY / "configs/servers/keystone/queens/requirements.txt",
-    "nginx": REPOSITORY / "benchmarks/nginx-requirements.txt",
+    "nginx": REPOSITORY / "configs/servers/nginx/requirements.txt",
     "rally": REPOSITORY / "benchmarks/rally-requirements.txt",
 }
 OLDEST_PYTHON = (3, 11)

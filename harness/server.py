@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from harness.access_logs import AccessLogs
 from harness.install import SERVERS
 
 SCRATCH = SERVERS / "scratch"
@@ -76,6 +78,8 @@ class Server:
     version: str
     secrets: frozenset[str] = frozenset()
     """Strings that must not reach a result."""
+    access_logs: AccessLogs = dataclasses.field(default_factory=AccessLogs)
+    """Logs from which the answers of a run are counted; none where the server keeps no such logs."""
 
 
 @dataclasses.dataclass
@@ -134,10 +138,15 @@ def running(
         try:
             _start(up, folder, ready_timeout_s)
         except ServerError:
-            taken = any(_port_taken(process.log) for process in up.server.processes)
+            taken = [process.name for process in up.server.processes if _port_taken(process.log)]
             stop(up)
-            if not taken or attempt == START_ATTEMPTS:
+            if not taken:
                 raise
+            if attempt == START_ATTEMPTS:
+                raise ServerError(
+                    f"the port chosen for {taken[0]} was in use by another program, {START_ATTEMPTS} times in a row. "
+                    "Stop what takes ports on 127.0.0.1, and try again."
+                ) from None
         except BaseException:
             stop(up)
             raise
@@ -300,7 +309,11 @@ def last_words(log: Path) -> str:
 
 def _port_taken(log: Path) -> bool:
     try:
-        return "already in use" in log.read_text(encoding="utf-8", errors="replace").lower()
+        # glibc says "Address already in use", musl "Address in use".
+        return (
+            re.search(r"address (already )?in use", log.read_text(encoding="utf-8", errors="replace").lower())
+            is not None
+        )
     except OSError:
         return False
 

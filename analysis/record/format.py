@@ -13,6 +13,7 @@ An experiment folder holds::
         usage.csv       USAGE_COLUMNS
         arrival_rates.csv   with load.arrival_rates: what Locust read
         machine.csv     MACHINE_COLUMNS
+        server_counts.csv   SERVER_COUNTS_COLUMNS, where the server keeps access logs
         locust/         Locust's own CSV files and log
         server/         the server's logs
         configuration/  the rendered configuration, secrets redacted
@@ -41,8 +42,22 @@ bucket_us  the bucket's representative value, whole microseconds; within 0.5 % o
 count      responses
 """
 
-USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
-"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
+USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes", "part")
+"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process.
+
+part is the name of the started process that it belongs to, itself or as a descendant: "uwsgi", "backend-1"; "locust"
+for the generator. Folders of before have no such column, which reads as "".
+"""
+
+SERVER_COUNTS_COLUMNS = ("second", "part", "upstream", "status", "count")
+"""Answers by the server's own access logs, over the whole run, its warm-up among it.
+
+second    whole Unix second in which the answer was complete (int)
+part      name of the started process whose log this is, as in USAGE_COLUMNS: "balancer"
+upstream  part that the answer came from; "" where that process answered itself
+status    HTTP status; nginx says 499 where the client left before the answer
+count     answers
+"""
 
 MACHINE_COLUMNS = ("time_unix_s", "busy_s", "harness_s", "stolen_s", "swapped_bytes", "throttled_s")
 """Counters of the machine as a whole, cumulative; an empty cell where the system does not tell.
@@ -273,7 +288,7 @@ class RunRecord:
     """command (argv without secrets), exit_code, facts (what the locustfile found out, token_format for one)."""
     files: dict[str, Any]
     """Role to path or list of paths, relative to the run folder: response_times, processes, health, usage, machine,
-    locust, server_logs, configuration, arrival_rates."""
+    locust, server_logs, configuration, arrival_rates, server_counts, warm_up_response_times."""
     schema_version: int = SCHEMA_VERSION
     lost_workers: list[LostWorker] = dataclasses.field(default_factory=list)
     """The run is kept, and its load was less than asked for."""

@@ -10,7 +10,7 @@ import pydantic
 
 from harness.configuration import Configuration, Value
 from harness.server import Server
-from harness.systems import keystone
+from harness.systems import keystone, nginx
 
 Report = Callable[[str], None]
 
@@ -30,6 +30,20 @@ class System(Protocol):
     def NEEDS_TEMPLATES(self) -> tuple[str, ...]:
         """Templates that each configuration must have, in its own folder or the system's."""
 
+    @property
+    def FIRST_START_S(self) -> float:
+        """First guess of how long a start takes, in seconds; a run replaces it by what it sees."""
+
+    @property
+    def FIRST_RATE_RPS(self) -> float:
+        """First guess of answers a second, for the length of a budget."""
+
+    def processes(self, configuration: Configuration, parameters: dict[str, Value]) -> list[str]:
+        """Names of the processes that server() starts, in that order."""
+
+    def check_limits(self, parameters: dict[str, Value], slots: int) -> None:
+        """Raise ServerError where this machine cannot run a server for `slots` requests at a time."""
+
     def prepare(
         self, configuration: Configuration, parameters: dict[str, Value], dataset: dict[str, Any], report: Report
     ) -> Path:
@@ -41,4 +55,4 @@ class System(Protocol):
         """Copy the prepared state into `scratch` and describe the server to start there."""
 
 
-SYSTEMS: dict[str, System] = {"keystone": keystone}
+SYSTEMS: dict[str, System] = {"keystone": keystone, "nginx": nginx}

@@ -25,6 +25,7 @@ from harness.systems.keystone_probe import Probe, users
 
 PREPARED = install.SERVERS / "prepared"
 REGION = "RegionOne"
+FIRST_START_S, FIRST_RATE_RPS = 12.0, 10.0
 NEEDS_PARAMETERS = ("processes", "cache", "hash_rounds", "token_provider")
 NEEDS_TEMPLATES = (" or ".join(keystone_front_end.TEMPLATES),)
 KEY_FOLDERS = ("fernet-keys", "credential-keys", "jws-keys/public", "jws-keys/private")
@@ -39,6 +40,17 @@ class Dataset(pydantic.BaseModel):
 
     projects: int = pydantic.Field(ge=1, le=10_000, strict=True)
     users_per_project: int = pydantic.Field(ge=1, le=100_000, strict=True)
+
+
+def processes(configuration: Configuration, parameters: dict[str, Value]) -> list[str]:
+    """Names of the processes, in the order of starting."""
+    database = ["postgresql"] if keystone_database.is_postgresql(parameters) else []
+    cache = ["memcached"] if parameters["cache"] == "memcached" else []
+    return [*database, *cache, keystone_front_end.name(configuration)]
+
+
+def check_limits(parameters: dict[str, Value], slots: int) -> None:
+    """Nothing: its front ends queue what they cannot take."""
 
 
 def prepare(
