@@ -9,7 +9,7 @@ demo:
 
 # Side by side, but for what measures ratios of times against a real server or against other generators.
 test:
-	@$(PYTHON) -m harness.install tests keystone keystone-queens postgresql apache memcached chromium
+	@$(PYTHON) -m harness.install tests keystone keystone-queens postgresql apache memcached chromium nginx
 	@.venv/bin/python -m pytest -n 2 --dist loadfile tests/analysis tests/harness tests/locustfiles
 	@.venv/bin/python -m pytest --ignore tests/analysis --ignore tests/harness --ignore tests/locustfiles
 
