@@ -42,18 +42,14 @@ bucket_us  the bucket's representative value, whole microseconds; within 0.5 % o
 count      responses
 """
 
-USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes", "part")
-"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process.
-
-part is the name of the started process that it belongs to, itself or as a descendant: "uwsgi", "backend-1"; "locust"
-for the generator. Folders of before have no such column, which reads as "".
-"""
+USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
+"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
 
 SERVER_COUNTS_COLUMNS = ("second", "part", "upstream", "status", "count")
 """Answers by the server's own access logs, over the whole run, its warm-up among it.
 
 second    whole Unix second in which the answer was complete (int)
-part      name of the started process whose log this is, as in USAGE_COLUMNS: "balancer"
+part      name of the started process whose log this is: "balancer"
 upstream  part that the answer came from; "" where that process answered itself
 status    HTTP status; nginx says 499 where the client left before the answer
 count     answers
