@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import response_rows
+from analysis import response_rows, server_counts
 from analysis.csv_tables import Oddity, concat, empty_frame, parsed, read_table
 from analysis.fingerprints import Fingerprint, fingerprint
 from analysis.generator import Health, read_health
@@ -38,6 +38,7 @@ from analysis.record import (
     RunRecord,
     listed_files,
 )
+from analysis.server_counts import Answers
 
 OUTSIDE = "outside"
 RESPONSE_TIMES = ("response_times", "response_times/*.csv")
@@ -72,6 +73,8 @@ class Measurements:
     fingerprints: tuple[Fingerprint, ...]
     """What tells copies: of steady state, and of each file of response times."""
     oddities: tuple[Oddity, ...]
+    answers: Answers | None
+    """As the server's own log counts them, and the generator; None without such a log."""
 
 
 def read(path: Path, run: RunRecord) -> Measurements:
@@ -81,13 +84,17 @@ def read(path: Path, run: RunRecord) -> Measurements:
     rows = concat([part for _, part in parts], RESPONSE_TIME_COLUMNS)
     rows["phase"] = _phases(rows["second"], run)
     rows.insert(0, "run", run.number)
-    usage = _read_role(path, run, ("usage", "usage.csv"), USAGE_COLUMNS, oddities)
+    usage = _usage(path, run, oddities)
     usage.insert(0, "run", run.number)
     timeline = _timeline(rows, run)
     histograms = _added(rows, HISTOGRAM_COLUMNS, ["count"])
     varied = _varied(histograms)
     prints = [fingerprint(name, part, _first(part), varied) for name, part in parts]
     locust = role_files(path, run, "locust", "locust/*.csv")
+    answers = server_counts.read(
+        path, run, rows, role_files(path, run, *server_counts.WARM_UP_RESPONSE_TIMES),
+        role_files(path, run, *server_counts.SERVER_COUNTS), oddities,
+    )  # fmt: skip
     return Measurements(
         run=run.number,
         tables={
@@ -101,6 +108,7 @@ def read(path: Path, run: RunRecord) -> Measurements:
         totals=(run.number, int(timeline["count"].sum()), _locust_total(locust)),
         fingerprints=(*prints, _steady_fingerprint(timeline, run, varied)),
         oddities=tuple(oddities),
+        answers=answers,
     )
 
 
@@ -122,11 +130,23 @@ def _histograms(path: Path, run: RunRecord, oddities: list[Oddity]) -> list[tupl
     return parts
 
 
-def _read_role(
-    path: Path, run: RunRecord, role: tuple[str, str], columns: tuple[str, ...], oddities: list[Oddity]
-) -> pd.DataFrame:
-    files = role_files(path, run, *role)
-    return concat([read_table(file, columns, run.number, path, oddities) for file in files], columns)
+def _usage(path: Path, run: RunRecord, oddities: list[Oddity]) -> pd.DataFrame:
+    """USAGE_COLUMNS; folders of before have no `part`, which is "" then."""
+    tables = []
+    for file in role_files(path, run, "usage", "usage.csv"):
+        has_parts = _header(file)[-1:] == [USAGE_COLUMNS[-1]]
+        columns = USAGE_COLUMNS if has_parts else USAGE_COLUMNS[:-1]
+        rows = read_table(file, columns, run.number, path, oddities)
+        if not has_parts:
+            rows[USAGE_COLUMNS[-1]] = pd.Categorical([""] * len(rows), categories=[""])
+        tables.append(rows)
+    return concat(tables, USAGE_COLUMNS)
+
+
+def _header(file: Path) -> list[str]:
+    with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as stream:
+        return stream.readline().strip().split(",")
+    return []
 
 
 def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:
