@@ -19,6 +19,7 @@ from analysis.findings import Case, Finding, Severity
 from analysis.fingerprints import Fingerprint
 from analysis.metrics import ALL_REQUESTS
 from analysis.record import STEADY_STATE, RunRecord
+from analysis.server_counts import BALANCER, Answers
 
 LEAST_VARIED = 100
 """Responses beside the commonest kind: from here on two runs do not look the same by chance."""
@@ -167,6 +168,31 @@ def plan_edited(case: Case) -> Iterator[Finding]:
             "Report the result as the harness wrote it: which runs count is not to be chosen afterwards.",
             touched,
         )
+
+
+def server_counts_differ(case: Case) -> Iterator[Finding]:
+    """Runs whose answers are not as many by the server's own log as by the load generator, status by status."""
+    lossy = {record.number for record in case.complete_records if record.lost_workers}
+    known = {run: found for run, found in case.experiment.answers.items() if run not in lossy}
+    apart = {run: found for run, found in known.items() if found.disagree}
+    if apart:
+        touched = case.treatments_of(apart)
+        yield Finding(
+            "server_counts_differ",
+            case.worst(touched),
+            f"In {len(apart)} of {len(known)} runs the {BALANCER}'s own log and the load generator count different "
+            "answers.",
+            tuple(f"{case.run_label(run)}: {_counts(found)}" for run, found in apart.items()),
+            "equal for each status over the whole run; an answer that is in the log alone is explained by a request of "
+            "which the generator saw none",
+            "Look for other clients of this server, a full disk, or files of another run in the run's folder.",
+            touched,
+        )
+
+
+def _counts(found: Answers) -> str:
+    counts = [f"{status}: {generator:,} seen, {server:,} logged" for status, (generator, server) in found.apart.items()]
+    return f"{'; '.join(counts)}; {found.unanswered:,} without an answer"
 
 
 def traffic_differs(case: Case) -> Iterator[Finding]:

@@ -58,6 +58,7 @@ from analysis.record import (
 )
 from analysis.reduction import Reduced
 from analysis.run_folders import INTERRUPTED, MISSING, RUN_COLUMNS, Repeated, read_plan, read_runs, runs_frame
+from analysis.server_counts import Answers
 
 # A result's text may hold a lone surrogate, as JSON can. Arrow, which pandas prefers where it is installed, cannot.
 pd.set_option("mode.string_storage", "python")
@@ -137,6 +138,8 @@ class Experiment:
     """Gives the large tables by name, those of measurements.LARGE; of MANY_RUNS it reads them once more."""
     failed: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(FAILED_COLUMNS))
     history: pd.DataFrame = dataclasses.field(default_factory=lambda: empty_frame(HISTORY_COLUMNS))
+    answers: dict[int, Answers] = dataclasses.field(default_factory=dict)
+    """By run, answers as the server's own log counts them; a run without such a log is not there."""
 
     @functools.cached_property
     def response_times(self) -> pd.DataFrame:
@@ -225,6 +228,7 @@ def load_experiment(folder: Path, report_progress: Progress = lambda done, of: N
         exceptions=joined("exceptions"),
         machine=joined("machine"),
         fingerprints={m.run: m.fingerprints for m in measured},
+        answers={m.run: m.answers for m in measured if m.answers is not None},
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import reduction, response_rows
+from analysis import reduction, response_rows, server_counts
 from analysis.csv_tables import Oddity, concat, empty_frame, parsed, read_table
 from analysis.fingerprints import Fingerprint, fingerprint
 from analysis.generator import Health, read_health
@@ -39,6 +39,7 @@ from analysis.record import (
     listed_files,
 )
 from analysis.reduction import Reduced
+from analysis.server_counts import Answers
 
 OUTSIDE = "outside"
 RESPONSE_TIMES = ("response_times", "response_times/*.csv")
@@ -74,6 +75,8 @@ class Measurements:
     """What tells copies: of steady state, and of each file of response times."""
     oddities: tuple[Oddity, ...]
     reduced: Reduced
+    answers: Answers | None
+    """As the server's own log counts them, and the generator; None without such a log."""
 
 
 LARGE = frozenset({"response_times", "timeline", "usage"})
@@ -94,7 +97,7 @@ def read(path: Path, run: RunRecord) -> Measurements:
     rows = concat([part for _, part in parts], RESPONSE_TIME_COLUMNS)
     rows["phase"] = _phases(rows["second"], run)
     rows.insert(0, "run", run.number)
-    usage = _read_role(path, run, ("usage", "usage.csv"), USAGE_COLUMNS, oddities)
+    usage = _usage(path, run, oddities)
     usage.insert(0, "run", run.number)
     timeline = _timeline(rows, run)
     histograms = _added(rows, HISTOGRAM_COLUMNS, ["count"])
@@ -109,6 +112,10 @@ def read(path: Path, run: RunRecord) -> Measurements:
         "exceptions": _exceptions(locust, run.number),
         "machine": read_machine(role_files(path, run, "machine", "machine.csv"), run.number),
     }
+    answers = server_counts.read(
+        path, run, rows, role_files(path, run, *server_counts.WARM_UP_RESPONSE_TIMES),
+        role_files(path, run, *server_counts.SERVER_COUNTS), oddities,
+    )  # fmt: skip
     return Measurements(
         run=run.number,
         tables=tables,
@@ -117,6 +124,7 @@ def read(path: Path, run: RunRecord) -> Measurements:
         fingerprints=(*prints, _steady_fingerprint(timeline, run, varied)),
         oddities=tuple(oddities),
         reduced=reduction.of_run(path, run, tables, health, locust),
+        answers=answers,
     )
 
 
@@ -138,11 +146,23 @@ def _histograms(path: Path, run: RunRecord, oddities: list[Oddity]) -> list[tupl
     return parts
 
 
-def _read_role(
-    path: Path, run: RunRecord, role: tuple[str, str], columns: tuple[str, ...], oddities: list[Oddity]
-) -> pd.DataFrame:
-    files = role_files(path, run, *role)
-    return concat([read_table(file, columns, run.number, path, oddities) for file in files], columns)
+def _usage(path: Path, run: RunRecord, oddities: list[Oddity]) -> pd.DataFrame:
+    """USAGE_COLUMNS; folders of before have no `part`, which is "" then."""
+    tables = []
+    for file in role_files(path, run, "usage", "usage.csv"):
+        has_parts = _header(file)[-1:] == [USAGE_COLUMNS[-1]]
+        columns = USAGE_COLUMNS if has_parts else USAGE_COLUMNS[:-1]
+        rows = read_table(file, columns, run.number, path, oddities)
+        if not has_parts:
+            rows[USAGE_COLUMNS[-1]] = pd.Categorical([""] * len(rows), categories=[""])
+        tables.append(rows)
+    return concat(tables, USAGE_COLUMNS)
+
+
+def _header(file: Path) -> list[str]:
+    with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as stream:
+        return stream.readline().strip().split(",")
+    return []
 
 
 def role_files(path: Path, run: RunRecord, role: str, pattern: str) -> list[Path]:

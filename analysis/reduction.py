@@ -63,7 +63,7 @@ def of_run(path: Path, run: RunRecord, tables: Mapping[str, pd.DataFrame], healt
         seconds=_seconds(run.windows, timeline, usage[usage["role"] == "server"]),
         outcomes=tuple((str(e), str(o), int(n)) for (e, o), n in zip(counts.index, counts, strict=True)),
         spent_s=float(steady["response_us"].sum()) / 1e6,
-        restarts=tuple(restarts.of_run(usage, window)),
+        restarts=tuple(restarts.of_run(usage, window, restarts.killed(run))),
         body=_body(path, locust),
     )
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
-from analysis.record import Window
+from analysis.record import RunRecord, Window
 
 PASSES_MISSED = 2.5
 """Passes of sampling that may miss a process before it is taken for gone."""
 CPU_FALL_S = 0.05
-"""A cumulative CPU time that falls by more is another process's."""
+"""A cumulative CPU time that falls by more is another process's, and one that never reaches it is no server's."""
 
 
-def of_run(usage: pd.DataFrame, window: Window) -> list[str]:
-    """A line for each, in the order of time; `usage`: record.USAGE_COLUMNS of one run, all roles."""
+def killed(run: RunRecord) -> dict[str, float]:
+    """Name of the started process to the Unix time at which an event of the experiment killed it."""
+    done = [event for event in run.events if event.get("action") == "kill" and event.get("unix_s") is not None]
+    return {str(event["process"]): float(event["unix_s"]) for event in done}
+
+
+def of_run(usage: pd.DataFrame, window: Window, killed: Mapping[str, float]) -> list[str]:
+    """A line for each, in the order of time; `usage`: record.USAGE_COLUMNS of one run, all roles.
+
+    Left out are processes of a part from when it was `killed` on purpose, and those that one pass of sampling saw and
+    that took no CPU time to speak of: jobs beside the service, such as PostgreSQL's autovacuum workers. They replaced
+    nobody, for the end of a process that was there before is seen by itself.
+    """
     if usage.empty:
         return []
     order = np.lexsort((usage["time_unix_s"], usage["pid"]))
@@ -30,11 +43,14 @@ def of_run(usage: pd.DataFrame, window: Window) -> list[str]:
     found: list[tuple[float, str]] = []
     for pid in np.unique(pids[is_server]):
         own = np.flatnonzero(is_server & (pids == pid))
-        name = usage["name"].iloc[order[own[0]]]
+        name, part = (usage[column].iloc[order[own[0]]] for column in ("name", "part"))
         began, ended = float(times[own[0]]), float(times[own[-1]])
+        if len(own) == 1 and cpu_s[own[0]] < CPU_FALL_S and first_look + patience < began < last_look - patience:
+            continue
         if began > first_look + patience and start <= began < end:
             found.append((began, f"{name}, process {pid}, first seen {began - start:.1f} s into steady state"))
-        if ended < min(last_look, end) - patience and start <= ended:
+        planned = part in killed and ended >= killed[part] - patience
+        if ended < min(last_look, end) - patience and start <= ended and not planned:
             found.append((ended, f"{name}, process {pid}, last seen {ended - start:.1f} s into steady state"))
         after = times[own[1:]]
         fell = after[(np.diff(cpu_s[own]) < -CPU_FALL_S) & (after >= start) & (after < end)]

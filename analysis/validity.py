@@ -341,6 +341,7 @@ CHECKS: tuple[Check, ...] = (
     generator_findings.network_losses,
     usage_missing,
     totals_disagree,
+    evidence_findings.server_counts_differ,
     files_damaged,
     evidence_findings.runs_copied,
     evidence_findings.runs_overlap,

@@ -144,6 +144,8 @@ class Load(Model):
     think_time: Duration | None = None
     requests: Count | None = None
     """An exact budget, in place of timing.steady_state."""
+    requests_per_user: Count | None = None
+    """The same by the user: `requests` is then filled in, as the product."""
     arrival_rate_rps: Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=False)] | None = None
     arrival_steps: str | None = None
     """Rates and ramps with their times, as Locust's --arrival-steps takes them. They begin with the run."""
@@ -152,6 +154,15 @@ class Load(Model):
     arrival_process: Literal["constant", "poisson"] | None = None
     max_in_flight: UserCount | None = None
     max_lateness: Duration | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _budget_of_all_users(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "requests" not in data:
+            users, each = data.get("users"), data.get("requests_per_user")
+            if type(users) is int and type(each) is int and users > 0 and each > 0:
+                return {**data, "requests": users * each}
+        return data
 
     @property
     def slots(self) -> int:
@@ -185,6 +196,15 @@ class Timing(Model):
         return value
 
 
+class Event(Model):
+    """A fault during each run: what happens to one process of the server, and when."""
+
+    at: Duration
+    """From the start of the steady state."""
+    action: Literal["kill", "stop", "continue"]
+    process: str
+
+
 class Order(Model):
     """In which order the runs happen, and how long a server lives."""
 
@@ -212,7 +232,8 @@ class Experiment(Model):
     timing: Timing
     replicates: Count = 1
     order: Order = Order()
-    events: Any = None
+    events: list[Event] = []
+    """event_checks.py says what goes together."""
     placement: Any = None
     objectives: list[Annotated[str, pydantic.AfterValidator(rule)]] = []
     """They hold for every treatment."""

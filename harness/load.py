@@ -14,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.record import LostWorker, ProcessRecord, RecordError, Window, read_process
+from analysis.record import LostWorker, ProcessRecord, RecordError, read_process
 from harness import arrivals, external
 from harness.experiment import Experiment, Load
 from harness.install import REPOSITORY
@@ -159,7 +159,11 @@ def warm_up_pass(experiment: Experiment) -> Experiment:
     """The uncounted pass before a budget: the same load for the length of the warm-up."""
     timing = experiment.timing.model_copy(update={"warm_up": 0.0, "steady_state": experiment.timing.warm_up})
     return experiment.model_copy(
-        update={"timing": timing, "load": experiment.load.model_copy(update={"requests": None})}
+        update={
+            "timing": timing,
+            "load": experiment.load.model_copy(update={"requests": None, "requests_per_user": None}),
+            "events": [],
+        }
     )
 
 
@@ -341,53 +345,10 @@ def _last_seen(output: Files, process: str) -> int | None:
     return max(seconds) + 1 if seconds else None
 
 
-def windows(
-    records: list[ProcessRecord], warm_up_s: float, steady_state_s: float, lost: Collection[str] = ()
-) -> dict[str, Window]:
-    """Warm-up and steady state of a run in whole Unix seconds, from what its processes recorded.
-
-    The steady state begins with the first whole second that is warm_up_s after the last process had all its users.
-    It is whole where the processes that were not `lost` went on until its end.
-    Raises LoadError where the load ended before the steady state did.
-    """
-    spawned = [r.spawning_complete_unix_s for r in records if r.spawning_complete_unix_s is not None]
-    begun = [r.test_start_unix_s for r in records if r.test_start_unix_s is not None]
-    if len(spawned) < len(records) or len(begun) < len(records):
-        raise LoadError("a Locust process never had all its users running")
-    start = _ceil(max(spawned) + warm_up_s)
-    end = start + int(steady_state_s)
-    left = [r for r in records if r.process not in lost]
-    stopped = [r.test_stop_unix_s for r in left if r.test_stop_unix_s is not None]
-    if not left or len(stopped) < len(left):
-        raise LoadError(f"{'a' if left else 'every'} Locust process was lost before the end of the run")
-    if min(stopped) < end:
-        raise LoadError(
-            f"the load ended {end - min(stopped):.1f} s before the steady state did: starting the users took too long"
-        )
-    return {"warm_up": Window(int(min(begun)), start), "steady_state": Window(start, end)}
-
-
-def budget_windows(records: list[ProcessRecord]) -> dict[str, Window]:
-    """Steady state of a run with a budget: from the first process' start to the end of the last.
-
-    Raises LoadError where a process was lost.
-    """
-    begun = [r.test_start_unix_s for r in records if r.test_start_unix_s is not None]
-    stopped = [r.test_stop_unix_s for r in records if r.test_stop_unix_s is not None]
-    if len(begun) < len(records) or len(stopped) < len(records):
-        raise LoadError("a Locust process was lost before the end of the run")
-    start, end = min(begun), max(stopped)
-    return {"steady_state": Window(int(start), _ceil(end), round(end - start, 3))}
-
-
 def budget_lost(lost: list[LostWorker]) -> str:
     """Why a budget that lost workers is no run: its length is the time that exactly so many answers take."""
     workers = ", ".join(f"{worker.process} with {100 * worker.share:.3g} % of the {worker.of}" for worker in lost)
     return f"lost {workers}, which nobody answered: the budget was not reached, and its time is unknown"
-
-
-def _ceil(value: float) -> int:
-    return int(value) + (value > int(value))
 
 
 def inherited_environment() -> dict[str, str]:

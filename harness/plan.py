@@ -9,15 +9,15 @@ from collections.abc import Iterable
 
 from analysis.record import Level, PlannedRun, Treatment
 from harness.experiment import Experiment, treatments
+from harness.systems import SYSTEMS
 
 LOAD_ROOTS = ("load", "options", "workload")
 """Factors under these change between runs on one running server; all others need a server of their own."""
 
-SERVER_START_S = 12.0
 RUN_OVERHEAD_S = 4.0
-BUDGET_RATE_RPS = 10.0
 PREPARATION_S = 15.0
-"""First guesses, for the time that `plan` prints; a run replaces them by what it sees."""
+EXTERNAL_RATE_RPS = 10.0
+"""First guesses, as a system's FIRST_START_S, for the time that `plan` prints; a run replaces them by what it sees."""
 
 
 def plan(experiment: Experiment) -> list[PlannedRun]:
@@ -77,19 +77,21 @@ def _plain(level: Level) -> str:
 
 def duration_s(experiment: Experiment, runs: list[PlannedRun]) -> float:
     """How long the runs will take, in seconds, at the first guesses above."""
-    start_s = SERVER_START_S if experiment.server.external is None else 0.0
-    return sum(run_s(experiment) for _ in runs) + start_s * len({run.server_number for run in runs})
+    servers = len({run.server_number for run in runs})
+    return sum(run_s(experiment, run.treatment) for run in runs) + start_s(experiment) * servers
 
 
 def assumptions(experiment: Experiment) -> list[str]:
     """What the duration rests on, in sentences, where that is more than the experiment says."""
-    budget, dataset = experiment.load.requests, experiment.dataset
+    budgets, dataset = {budget(experiment, t) for t in treatments(experiment.factors)}, experiment.dataset
+    most = max((b for b in budgets if b is not None), default=None)
     found = []
-    if budget is not None:
+    if most is not None:
+        rate = _rate_rps(experiment)
         found.append(
-            f"A budget has no length: {budget} requests are taken to last {budget / BUDGET_RATE_RPS:.0f} s, at "
-            f"{BUDGET_RATE_RPS:g}/s. A server that answers 30/s takes {budget / 30:.0f} s; `run` corrects itself as it "
-            "goes."
+            f"A budget has no length: {most} requests are taken to last {most / rate:.0f} s, at "
+            f"{rate:g}/s. A server that answers {3 * rate:g}/s takes {most / (3 * rate):.0f} s; `run` corrects itself "
+            "as it goes."
         )
     if dataset:
         users = math.prod(dataset.values())
@@ -99,8 +101,30 @@ def assumptions(experiment: Experiment) -> list[str]:
     return found
 
 
-def run_s(experiment: Experiment) -> float:
+def run_s(experiment: Experiment, treatment: Treatment) -> float:
     """Length of one run on a server that is up, in seconds."""
-    budget = experiment.load.requests
-    measured = experiment.timing.steady_state or 0.0 if budget is None else budget / BUDGET_RATE_RPS + RUN_OVERHEAD_S
+    requests = budget(experiment, treatment)
+    measured = experiment.timing.steady_state or 0.0
+    if requests is not None:
+        measured = requests / _rate_rps(experiment) + RUN_OVERHEAD_S
     return experiment.timing.warm_up + measured + RUN_OVERHEAD_S
+
+
+def start_s(experiment: Experiment) -> float:
+    """Length of a server's start, in seconds; none for an external one."""
+    return 0.0 if experiment.server.external is not None else SYSTEMS[experiment.server.system].FIRST_START_S
+
+
+def budget(experiment: Experiment, treatment: Treatment) -> int | None:
+    """The requests of a run with this treatment; None where it has a length instead."""
+    load = experiment.load
+    users, each = (treatment.get(f"load.{key}", getattr(load, key)) for key in ("users", "requests_per_user"))
+    requests = treatment.get("load.requests", load.requests)
+    if isinstance(each, int) and isinstance(users, int):
+        return users * each
+    return requests if isinstance(requests, int) else None
+
+
+def _rate_rps(experiment: Experiment) -> float:
+    system = experiment.server.system
+    return SYSTEMS[system].FIRST_RATE_RPS if experiment.server.external is None else EXTERNAL_RATE_RPS

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from analysis.record import PlannedRun, RunRecord
 from harness.experiment import Experiment
-from harness.plan import SERVER_START_S, run_s
+from harness.plan import run_s, start_s
 from harness.server import Running
 
 
@@ -21,7 +21,9 @@ class TimeLeft:
     """Estimates what is left from what has been seen, and from first guesses before that."""
 
     def __init__(self, experiment: Experiment, planned: list[PlannedRun]) -> None:
-        self._run_guess_s = run_s(experiment)
+        guesses = [run_s(experiment, run.treatment) for run in planned]
+        self._run_guess_s = statistics.mean(guesses or [0.0])
+        self._start_guess_s = start_s(experiment)
         self._runs = {run.number: run.server_number for run in planned}
         self._seen_runs: list[float] = []
         self._seen_starts: list[float] = []
@@ -38,7 +40,7 @@ class TimeLeft:
     def seconds(self, server_up: int | None) -> float:
         """Seconds left, given the number of the server that is up."""
         a_run = statistics.median(self._seen_runs or [self._run_guess_s])
-        a_start = statistics.median(self._seen_starts or [SERVER_START_S])
+        a_start = statistics.median(self._seen_starts or [self._start_guess_s])
         starts = len(set(self._runs.values()) - {server_up})
         return a_run * len(self._runs) + a_start * starts
 

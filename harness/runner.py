@@ -11,14 +11,17 @@ from typing import Any, Protocol
 
 from analysis import record
 from analysis.record import ExperimentRecord, PlannedRun, RunRecord
-from harness import arrivals, configuration, description, external, load, reference
+from harness import arrivals, configuration, description, events, external, load, reference, windows
 from harness.apply import Operator
 from harness.configuration import Value
 from harness.environment import environment
+from harness.events import Events
 from harness.experiment import Experiment, ExperimentFile, External
 from harness.external import NOTHING, Consent, NotAllowed
 from harness.load import LoadAbortedError, LoadError
 from harness.plan import plan
+from harness.run_folder import files as run_files
+from harness.run_folder import make_partial, redact, write
 from harness.sampler import Sampler
 from harness.server import Running, Server, ServerError, last_words, own, running, scratch_folder, wait_until_idle
 from harness.systems import SYSTEMS
@@ -68,6 +71,7 @@ def describe(file: ExperimentFile) -> ExperimentRecord:
         arrival_rates=file.rate_files,
         objectives=experiment.objectives,
         abort_when=experiment.abort_when,
+        events=events.recorded(experiment.events),
         reference=reference.read(experiment.reference) if experiment.reference else None,
     )
 
@@ -77,12 +81,14 @@ def run(file: ExperimentFile, folder: Path, watcher: Watcher, consent: Consent =
 
     A run that fails is recorded with its reason, and the next one begins.
     On an external server that is not loopback nothing more is run once it could not bear the load.
-    Raises InstallError where a server cannot be installed: then no run could be done. Raises NotAllowed where the
-    experiment does what `consent` does not allow.
+    Raises InstallError where a server cannot be installed, and ServerError where this machine's limits are below what
+    the load needs: then no run could be done. Raises NotAllowed where the experiment does what `consent` does not
+    allow.
     """
     external.check(file, consent)
-    operator = Operator(load.inherited_environment())
     missing = record.missing_runs(folder)
+    _check_limits(file, missing)
+    operator = Operator(load.inherited_environment())
     records: list[RunRecord] = []
     for _, group in itertools.groupby(missing, key=lambda planned: planned.server_number):
         waiting = list(group)
@@ -97,6 +103,16 @@ def run(file: ExperimentFile, folder: Path, watcher: Watcher, consent: Consent =
             if outside is not None and operator.must_stop:
                 return records
     return records
+
+
+def _check_limits(file: ExperimentFile, planned: list[PlannedRun]) -> None:
+    """Before the first run. Raises ServerError."""
+    for run_ in planned:
+        experiment = file.at(run_.treatment)
+        if experiment.server.external is None:
+            chosen = configuration.read(experiment.server.system, experiment.server.configuration)
+            parameters = chosen.complete(dict(experiment.server.parameters))
+            SYSTEMS[experiment.server.system].check_limits(parameters, experiment.load.slots)
 
 
 @dataclasses.dataclass
@@ -118,7 +134,7 @@ class _Outside:
         """Write what the operator's commands did into the run's folder."""
         if text := self.operator.take():
             secrets = external.secrets(self.external, load.inherited_environment())
-            _write(partial / "server" / "operator.log", text + "\n", secrets)
+            write(partial / "server" / "operator.log", text + "\n", secrets)
 
 
 def _on_external(
@@ -194,21 +210,11 @@ def _never_started(
         outside.keep_notes(partial)
         reason = redact(reason, external.secrets(outside.external, load.inherited_environment()))
     facts = _server_facts(experiment, parameters, None)
-    outcome = _record(file, experiment, planned, facts, reason, files=_files(partial))
+    outcome = _record(file, experiment, planned, facts, reason, files=run_files(partial))
     record.write_run(partial, outcome)
     record.finish_run(partial)
     watcher.run_ends(planned, outcome)
     return outcome
-
-
-def make_partial(folder: Path, planned: PlannedRun) -> Path:
-    """A new .partial folder for a run. An earlier attempt keeps its folder; this one is called "…+2", "…+3"."""
-    runs = folder / record.RUNS_FOLDER
-    names = [planned.folder, *(f"{planned.folder}+{attempt}" for attempt in range(2, 1000))]
-    taken = {path.name.removesuffix(record.PARTIAL_SUFFIX) for path in runs.glob("*")}
-    partial = runs / (next(name for name in names if name not in taken) + record.PARTIAL_SUFFIX)
-    partial.mkdir(parents=True)
-    return partial
 
 
 def _record(
@@ -269,6 +275,7 @@ class _Run:
         watcher.run_starts(self.planned)
         partial = make_partial(self.folder, self.planned)
         offsets = {p.name: 0 if self.first else p.log.stat().st_size for p in self.up.server.processes}
+        counted_from = self.up.server.access_logs.sizes()
         measured: dict[str, Any] = {}
         reason = None
         try:
@@ -282,8 +289,12 @@ class _Run:
         finally:
             # An interrupted run leaves what it has, too, and never a secret.
             self._keep_logs(partial, offsets)
+            if counted_from:
+                self.up.server.access_logs.write_counts(partial / "server_counts.csv", counted_from)
         server = _server_facts(self.experiment, self.parameters, self.up)
-        outcome = _record(self.file, self.experiment, self.planned, server, reason, files=_files(partial), **measured)
+        outcome = _record(
+            self.file, self.experiment, self.planned, server, reason, files=run_files(partial), **measured
+        )
         record.write_run(partial, outcome)
         record.finish_run(partial)
         watcher.run_ends(self.planned, outcome)
@@ -296,23 +307,25 @@ class _Run:
 
     def _load(self, partial: Path, scratch: Path, measured: dict[str, Any]) -> None:
         experiment = self.experiment
-        pids: dict[str, list[int]] = {"server": self.up.pids, "generator": []}
+        parts: dict[str, list[tuple[str, int]]] = {"server": self.up.parts, "generator": []}
 
         def started(pid: int) -> None:
-            pids["generator"].append(pid)
+            parts["generator"].append(("locust", pid))
             own(scratch, [*self.up.pids, pid])
 
-        with Sampler(partial / "usage.csv", partial / "machine.csv", pids.__getitem__):
+        with Sampler(partial / "usage.csv", partial / "machine.csv", parts.__getitem__):
             if experiment.load.requests is not None and experiment.timing.warm_up > 0:
                 warm_up = load.warm_up_pass(experiment)
                 self._locust(warm_up, load.files(partial / "warm_up"), scratch, started, {})
             records = self._locust(experiment, load.files(partial), scratch, started, measured)
         measured["locust"]["facts"] = load.facts(records)
         if experiment.timing.steady_state is None:
-            measured["windows"] = load.budget_windows(records)
+            measured["windows"] = windows.budget_windows(records)
         else:
             lost = [worker.process for worker in measured["lost_workers"]]
-            measured["windows"] = load.windows(records, experiment.timing.warm_up, experiment.timing.steady_state, lost)
+            measured["windows"] = windows.windows(
+                records, experiment.timing.warm_up, experiment.timing.steady_state, lost
+            )
 
     def _locust(
         self,
@@ -332,7 +345,9 @@ class _Run:
         home.mkdir(exist_ok=True)
         variables = load.environment(self.up.target, load.inherited_environment(), home)
         stays = () if self.outside is None else (load.REMOVAL_S,)
-        status = load.run(argv, variables, output, load.expected_s(experiment), self.up.check, started, *stays)
+        happens = Events(experiment, self.up, output.response_times)
+        measured["events"] = happens.done
+        status = load.run(argv, variables, output, load.expected_s(experiment), happens.check, started, *stays)
         measured["locust"]["exit_code"] = status
         measured["lost_workers"] = lost = load.lost_workers(output)
         if reason := load.abortion(output):
@@ -344,51 +359,21 @@ class _Run:
         if status != (load.LOST_WORKERS_STATUS if lost else 0):
             raise LoadError(f"Locust ended with status {status}: {last_words(output.log.parent / 'console.log')}")
         load.check_answered(output)
+        happens.close()
         return load.processes(output)
 
     def _keep_logs(self, partial: Path, offsets: dict[str, int]) -> None:
         if self.outside is not None:
             self.outside.keep_notes(partial)
         for name, text in self.up.server.rendered.items():
-            _write(partial / "configuration" / name, text, self.up.server.secrets)
+            write(partial / "configuration" / name, text, self.up.server.secrets)
         for process in self.up.server.processes:
             with process.log.open("rb") as log:
                 log.seek(offsets[process.name])
                 text = log.read(TEXT_LIMIT_BYTES).decode("utf-8", errors="replace")
-            _write(partial / "server" / process.log.name, text, self.up.server.secrets)
+            write(partial / "server" / process.log.name, text, self.up.server.secrets)
         # An operator's password may be a word that stands in a request's name: Locust's tables, which hold names and
         # numbers only, stay as they are.
         kinds = "*" if self.outside is None else "*.log"
         for path in [*partial.glob(f"locust/{kinds}"), *partial.glob(f"warm_up/locust/{kinds}")]:
-            _write(path, path.read_text(encoding="utf-8", errors="replace"), self.up.server.secrets)
-
-
-def _write(path: Path, text: str, secrets: frozenset[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(redact(text, secrets), encoding="utf-8")
-
-
-def redact(text: str, secrets: frozenset[str]) -> str:
-    """`text` with every secret in it replaced."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "[redacted]")
-    return text
-
-
-def _files(partial: Path) -> dict[str, Any]:
-    """Files by role, relative to the run folder."""
-
-    def below(pattern: str) -> list[str]:
-        return sorted(str(path.relative_to(partial)) for path in partial.glob(pattern) if path.is_file())
-
-    return {
-        "response_times": below("response_times/*.csv"),
-        "processes": below("response_times/*.json"),
-        "health": below("response_times/*.health.jsonl"),
-        "usage": "usage.csv",
-        "arrival_rates": below("arrival_rates.csv"),
-        "machine": "machine.csv",
-        "locust": below("locust/*"),
-        "server_logs": below("server/*"),
-        "configuration": below("configuration/*"),
-    }
+            write(path, path.read_text(encoding="utf-8", errors="replace"), self.up.server.secrets)

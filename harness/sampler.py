@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -26,14 +27,13 @@ class Sampler:
     """
 
     def __init__(
-        self, usage: Path, machine: Path, roots: Callable[[str], list[int]], period_s: float = PERIOD_S
+        self, usage: Path, machine: Path, roots: Callable[[str], list[tuple[str, int]]], period_s: float = PERIOD_S
     ) -> None:
-        """`roots` gives the process ids of a role; their children, however deep, are sampled with them."""
+        """`roots` gives part and process id of what a role started; their descendants are sampled with them."""
         self._paths = (usage, machine)
         self._machine = Machine()
         self._roots = roots
         self._period_s = period_s
-        self._known: dict[int, psutil.Process] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="sampler", daemon=True)
 
@@ -67,23 +67,34 @@ class Sampler:
         """One row for each process that is alive, and one for the machine."""
         now = time.time()
         self._machine_rows.writerow([f"{now:.3f}", *self._machine.counters()])
+        children = _children()
         for role in ROLES:
-            for process in self._processes(role):
+            for part, process in self._processes(role, children):
                 try:
                     with process.oneshot():
                         cpu, rss, name = process.cpu_times(), process.memory_info().rss, process.name()
                 except psutil.Error:
                     continue  # it has just ended
-                self._rows.writerow([f"{now:.3f}", role, process.pid, name, f"{cpu.user + cpu.system:.2f}", rss])
+                self._rows.writerow([f"{now:.3f}", role, process.pid, name, f"{cpu.user + cpu.system:.2f}", rss, part])
         for output in self._outputs:
             output.flush()
 
-    def _processes(self, role: str) -> list[psutil.Process]:
-        found: list[psutil.Process] = []
-        for pid in self._roots(role):
+    def _processes(self, role: str, children: dict[int, list[psutil.Process]]) -> Iterator[tuple[str, psutil.Process]]:
+        for part, pid in self._roots(role):
             try:
-                root = self._known.setdefault(pid, psutil.Process(pid))
-                found += [root, *root.children(recursive=True)]
+                waiting = [psutil.Process(pid)]
             except psutil.Error:
                 continue  # it has just ended
-        return found
+            while waiting:
+                process = waiting.pop()
+                yield part, process
+                waiting += children.get(process.pid, [])
+
+
+def _children() -> dict[int, list[psutil.Process]]:
+    """Process id to its children, of all processes: asked once a sample, for a server may be many process trees."""
+    found: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found.setdefault(process.ppid(), []).append(process)
+    return found

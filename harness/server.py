@@ -90,6 +90,8 @@ class Running:
     popens: dict[str, subprocess.Popen[bytes]]
     started_s: float
     """How long it took to be ready, in seconds."""
+    gone: set[str] = dataclasses.field(default_factory=set)
+    """Names of processes that were killed on purpose."""
 
     @property
     def target(self) -> Target:
@@ -97,15 +99,20 @@ class Running:
         return self.server.target
 
     @property
+    def parts(self) -> list[tuple[str, int]]:
+        """Name and process id of what was started."""
+        return [(name, popen.pid) for name, popen in self.popens.items()]
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of what was started; their children belong to them."""
         return [p.pid for p in self.popens.values()]
 
     def check(self) -> None:
-        """Raise ServerError where a process has died."""
+        """Raise ServerError where a process has died that should not have."""
         for process in self.server.processes:
             status = self.popens[process.name].poll()
-            if status is not None:
+            if status is not None and process.name not in self.gone:
                 raise ServerError(f"{process.name} ended with status {status}: {last_words(process.log)}")
 
 
@@ -237,6 +244,8 @@ def stop(up: Running) -> None:
     """End every process of a server and of its process groups: asked first, killed after a grace period."""
     for process in reversed(up.server.processes):
         if popen := up.popens.get(process.name):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(popen.pid, signal.SIGCONT)  # one that an event has stopped would not end when asked
             end_group(popen)
 
 

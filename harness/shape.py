@@ -13,13 +13,15 @@ from harness.parsed_file import Document, Keys
 from harness.suggestions import did_you_mean
 
 NOT_BUILT: dict[Keys, str] = {
-    ("events",): "faults during a run",
     ("placement",): "CPU affinity",
 }
 """Keys of the schema whose feature does not exist yet. They are refused, not ignored."""
 
+BUDGETS = ("requests", "requests_per_user")
+"""Keys of `load` that stand in place of timing.steady_state."""
+
 LOAD_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
-    "closed": {"needs": ("users",), "may have": ("think_time", "requests")},
+    "closed": {"needs": ("users",), "may have": ("think_time", *BUDGETS)},
     "open": {"needs": ("max_in_flight",), "may have": (*RATES, "arrival_process", "max_lateness")},
 }
 
@@ -39,9 +41,12 @@ def load_problems(document: Document) -> Iterator[tuple[Keys, str]]:
             yield ("load", key), f"load.{key}: belongs to the {other} workload model, and this one is {model}"
     if model == "open":
         yield from _rate_problems(load)
-    if isinstance(timing, dict) and ("requests" in load) == ("steady_state" in timing):
-        if "requests" in load:
-            yield ("load", "requests"), "load.requests: name either it or timing.steady_state, never both"
+    budgets = [key for key in BUDGETS if key in load]
+    if len(budgets) == len(BUDGETS):
+        yield ("load", BUDGETS[1]), f"load.{BUDGETS[1]}: name either it or load.{BUDGETS[0]}, never both"
+    if isinstance(timing, dict) and bool(budgets) == ("steady_state" in timing):
+        if budgets:
+            yield ("load", budgets[0]), f"load.{budgets[0]}: name either it or timing.steady_state, never both"
         elif not {"arrival_steps", "arrival_rates"} & set(load):  # whose length says it
             yield ("timing", "steady_state"), "timing.steady_state: is missing, and so is load.requests"
 

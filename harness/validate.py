@@ -10,7 +10,7 @@ import pydantic
 
 from analysis import rules
 from analysis.record import METRICS, Level
-from harness import arrivals, configuration, external_checks, load, reference
+from harness import arrivals, configuration, event_checks, external_checks, load, reference
 from harness.configuration import Configuration
 from harness.experiment import (
     RATES,
@@ -31,7 +31,7 @@ from harness.systems import SYSTEMS
 
 LOCUSTFILES = REPOSITORY / "locustfiles"
 LOAD_FACTORS = (
-    *("users", "processes", "think_time", "requests"),
+    *("users", "processes", "think_time", "requests", "requests_per_user"),
     *(*RATES, "arrival_process", "max_in_flight", "max_lateness"),
 )
 FREE_FACTORS = ("workload", WHOLE_SERVER, "server.configuration", *(f"load.{key}" for key in LOAD_FACTORS))
@@ -89,6 +89,20 @@ def _problems(document: Document, factors: dict[str, list[Level]]) -> Found:
     yield from _factor_problems(document, factors)
     yield from _treatment_problems(document, factors)
     yield from _selection_problems(document, factors)
+    yield from event_checks.problems(document, lambda: _processes(document, factors))
+
+
+def _processes(document: Document, factors: dict[str, list[Level]]) -> list[tuple[str, list[str]]]:
+    """Each server that the factors make, in words, and its processes; those that cannot be read are left out."""
+    found = []
+    for treatment in treatments({path: levels for path, levels in factors.items() if path.split(".")[0] == "server"}):
+        changed = substitute(document, treatment)
+        chosen, given = _configuration(changed), mapping(changed, "server", "parameters")
+        system = str(mapping(changed, "server").get("system"))
+        if chosen is not None and system in SYSTEMS and not chosen.errors(given):
+            words = ", ".join(f"{path} = {level}" for path, level in treatment.items())
+            found.append((words, SYSTEMS[system].processes(chosen, chosen.complete(given))))
+    return found
 
 
 def _name_null_caches(document: Document) -> None:

@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import argparse
-
-from _errors import NotReady
 from _http_client import tls_context
-from _options import chosen
+from _options import checked, chosen
 from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -22,13 +19,8 @@ def keeps_connections(environment: Environment) -> bool:
     return chosen(environment, "connection", CONNECTIONS) == "kept"
 
 
-def certificates_file(text: str) -> str:
-    """Check the file of a certificate authority while the command line is read."""
-    try:
-        tls_context(text)
-    except NotReady as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+certificates_file = checked(tls_context)
+"""The file of a certificate authority, read while the command line is."""
 
 
 @events.init_command_line_parser.add_listener

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 
-from _errors import NotReady
 from _http_client import Site
 from _http_options import certificates_file, keeps_connections
 from _keystone import (
@@ -23,8 +21,7 @@ from _keystone_credentials import (
     read_cloud,
     read_users,
 )
-from _options import chosen as chosen  # noqa: PLC0414 (the workloads take it from here)
-from _options import option
+from _options import checked, chosen, option
 from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -82,20 +79,11 @@ def check_first_user(environment: Environment) -> None:
     authenticate_once(target.url, target.users[0], target.verify)
 
 
-def users_file(text: str) -> str:
-    """Check a --users-csv while the command line is read, before a worker or a web UI is started."""
-    try:
-        read_users(text)
-    except NotReady as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
 @events.init_command_line_parser.add_listener
 def _add_options(parser: LocustArgumentParser) -> None:
     parser.add_argument(
         "--users-csv",
-        type=users_file,
+        type=checked(read_users),
         metavar="FILE",
         env_var="STACKSWARM_USERS_CSV",
         include_in_web_ui=False,

@@ -61,7 +61,7 @@ def whole_number(text: str) -> int:
 
 
 def checked(read: Callable[[str], Any]) -> Callable[[str], str]:
-    """An argparse type that refuses what `read` does not understand, and leaves the text as it is.
+    """An argparse type that refuses what `read` does not understand (ValueError, NotReady); the text stays as it is.
 
     It is read at the start of a test: the web UI puts text in an option's place that no type has seen.
     """
@@ -69,7 +69,7 @@ def checked(read: Callable[[str], Any]) -> Callable[[str], str]:
     def check(text: str) -> str:
         try:
             read(text)
-        except ValueError as error:
+        except (ValueError, NotReady) as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         return text
 

@@ -24,6 +24,7 @@ from analysis.record.flaws import (
 from analysis.record.format import (
     ARRIVAL_FIELDS,
     COMPLETE,
+    EVENT_ACTIONS,
     EXPERIMENT_FILE,
     FAILED,
     HEALTH_FIELDS,
@@ -57,6 +58,7 @@ from analysis.record.format import (
 __all__ = [
     "ARRIVAL_FIELDS",
     "COMPLETE",
+    "EVENT_ACTIONS",
     "EXPERIMENT_FILE",
     "FAILED",
     "HEALTH_FIELDS",

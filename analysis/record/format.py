@@ -42,14 +42,18 @@ bucket_us  the bucket's representative value, whole microseconds; within 0.5 % o
 count      responses
 """
 
-USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes")
-"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process."""
+USAGE_COLUMNS = ("time_unix_s", "role", "pid", "name", "cpu_s", "rss_bytes", "part")
+"""Samples of every process: role "server" or "generator"; cpu_s is cumulative user + system time of that process.
+
+part is the name of the started process that it belongs to, itself or as a descendant: "uwsgi", "backend-1"; "locust"
+for the generator. Folders of before have no such column, which reads as "".
+"""
 
 SERVER_COUNTS_COLUMNS = ("second", "part", "upstream", "status", "count")
 """Answers by the server's own access logs, over the whole run, its warm-up among it.
 
 second    whole Unix second in which the answer was complete (int)
-part      name of the started process whose log this is: "balancer"
+part      name of the started process whose log this is, as in USAGE_COLUMNS: "balancer"
 upstream  part that the answer came from; "" where that process answered itself
 status    HTTP status; nginx says 499 where the client left before the answer
 count     answers
@@ -152,6 +156,9 @@ REFERENCE_SUMMARIES = ("token_formats", "keystone_apache")
 """Names that a file of configs/reference/ may have in its columns, and as its summary; analysis/reference.py says what
 each is."""
 
+EVENT_ACTIONS = ("kill", "stop", "continue")
+"""What may be done to a process and those it started: SIGKILL, SIGSTOP, SIGCONT."""
+
 EXPERIMENT_FILE = "experiment.json"
 RUN_FILE = "run.json"
 RUNS_FOLDER = "runs"
@@ -241,6 +248,8 @@ class ExperimentRecord:
     """Rules, as analysis/rules.py reads them, that must hold for every treatment."""
     abort_when: list[str] = dataclasses.field(default_factory=list)
     """Rules that end a run early, which then counts as failed."""
+    events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Planned faults of each run: at_s, action and process, as in RunRecord.events."""
     reference: dict[str, Any] | None = None
     """Published results, to be printed beside ours: what a file of configs/reference/ says (harness/reference.py)."""
 
@@ -288,6 +297,11 @@ class RunRecord:
     schema_version: int = SCHEMA_VERSION
     lost_workers: list[LostWorker] = dataclasses.field(default_factory=list)
     """The run is kept, and its load was less than asked for."""
+    events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """What was done to the server's processes: {at_s, action, process, unix_s, error}, in the order of time.
+
+    at_s is planned and counts from the start of the steady state; unix_s is when it was done, null where it was not,
+    and error then says why: such a run is a failed one. action is one of EVENT_ACTIONS."""
 
 
 @dataclasses.dataclass(frozen=True)

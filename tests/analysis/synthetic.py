@@ -166,10 +166,10 @@ def write_usage(path: Path, plan: Plan, run: PlannedRun, samples: list[Any], sta
         done = bisect.bisect_right(seconds, now)
         for pid in range(servers):
             cpu = 3 + done * plan.server_cpu_ms / 1000 / servers
-            rows.append((now + pid / 1000, "server", 500 + pid, "uwsgi", round(cpu, 6), 80 * 2**20))
+            rows.append((now + pid / 1000, "server", 500 + pid, "uwsgi", round(cpu, 6), 80 * 2**20, "uwsgi"))
         share = plan.generator_share(run.treatment)
-        rows.append((now, "generator", 900, "locust", round(1 + share * (tick / 2 + 2), 6), 120 * 2**20))
-        rows.append((now, "generator", 901, "locust", round(1 + share / 4 * (tick / 2 + 2), 6), 110 * 2**20))
+        rows.append((now, "generator", 900, "locust", round(1 + share * (tick / 2 + 2), 6), 120 * 2**20, "locust"))
+        rows.append((now, "generator", 901, "locust", round(1 + share / 4 * (tick / 2 + 2), 6), 110 * 2**20, "locust"))
     with (path / "usage.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([record.USAGE_COLUMNS, *rows])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.record import LostWorker, ProcessRecord, Window
-from harness import load
+from harness import load, windows
 from harness.load import LoadError
 from harness.server import Target
 from harness.validate import LOCUSTFILES, read
@@ -173,15 +173,15 @@ def process(start: float | None, spawned: float | None, stop: float | None) -> P
     ],
 )
 def test_windows(records: list[ProcessRecord], warm_up: Window, steady: Window) -> None:
-    assert load.windows(records, 2.0, 6.0) == {"warm_up": warm_up, "steady_state": steady}
+    assert windows.windows(records, 2.0, 6.0) == {"warm_up": warm_up, "steady_state": steady}
 
 
 def test_a_budget_is_measured_from_the_first_start_to_the_last_end() -> None:
     records = [process(100.25, 100.4, 112.5), process(100.5, 100.9, 113.75)]
-    assert load.budget_windows(records) == {"steady_state": Window(100, 114, 13.5)}
-    assert load.budget_windows(records)["steady_state"].length_s == 13.5
+    assert windows.budget_windows(records) == {"steady_state": Window(100, 114, 13.5)}
+    assert windows.budget_windows(records)["steady_state"].length_s == 13.5
     with pytest.raises(LoadError, match="was lost"):
-        load.budget_windows([*records, process(100, 100.5, None)])
+        windows.budget_windows([*records, process(100, 100.5, None)])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_budget_is_measured_from_the_first_start_to_the_last_end() -> None:
 )
 def test_a_run_without_a_whole_steady_state_is_no_run(records: list[ProcessRecord], reason: str) -> None:
     with pytest.raises(LoadError, match=reason):
-        load.windows(records, 2.0, 6.0)
+        windows.windows(records, 2.0, 6.0)
 
 
 def worker(name: str, stop: float | None) -> ProcessRecord:
@@ -203,9 +203,9 @@ def worker(name: str, stop: float | None) -> ProcessRecord:
 
 def test_the_windows_of_a_run_that_lost_a_worker_are_those_of_the_others() -> None:
     records = [worker("worker-0", None), worker("worker-1", 112)]
-    assert load.windows(records, 2.0, 6.0, ["worker-0"])["steady_state"] == Window(103, 109)
+    assert windows.windows(records, 2.0, 6.0, ["worker-0"])["steady_state"] == Window(103, 109)
     with pytest.raises(LoadError, match="every Locust process was lost"):
-        load.windows(records, 2.0, 6.0, ["worker-0", "worker-1"])
+        windows.windows(records, 2.0, 6.0, ["worker-0", "worker-1"])
 
 
 def test_lost_workers(tmp_path: Path) -> None:

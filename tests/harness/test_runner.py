@@ -18,6 +18,7 @@ from analysis.record import PlannedRun, RunRecord
 from harness import runner
 from harness.experiment import ExperimentFile
 from harness.load import Files, LoadError
+from harness.run_folder import redact
 from harness.server import Running, Server, ServerError
 from harness.systems import keystone
 from harness.validate import read
@@ -51,6 +52,9 @@ class LittleSystem:
     Dataset = keystone.Dataset
     NEEDS_PARAMETERS = keystone.NEEDS_PARAMETERS
     NEEDS_TEMPLATES = keystone.NEEDS_TEMPLATES
+    FIRST_START_S, FIRST_RATE_RPS = keystone.FIRST_START_S, keystone.FIRST_RATE_RPS
+    processes = staticmethod(keystone.processes)
+    check_limits = staticmethod(keystone.check_limits)
 
     def __init__(self, journal: Journal, make: Make) -> None:
         self.journal, self.make = journal, make
@@ -234,7 +238,7 @@ def test_after_a_server_died_the_rest_of_its_runs_get_another_one(
     tmp_path: Path, journal: Journal, system: LittleSystem, locust: Any
 ) -> None:
     def kill_server(check: Callable[[], None]) -> int:
-        up = check.__self__  # type: ignore[attr-defined]
+        up = check.__self__.up  # type: ignore[attr-defined]
         psutil.Process(up.pids[0]).kill()
         up.popens["answering"].wait()
         check()
@@ -339,4 +343,4 @@ def test_a_server_that_is_still_busy_is_replaced_before_the_next_run(
     ],
 )
 def test_redaction(text: str, secrets: set[str], expected: str) -> None:
-    assert runner.redact(text, frozenset(secrets)) == expected
+    assert redact(text, frozenset(secrets)) == expected

@@ -30,7 +30,7 @@ def test_cpu_of_a_tree_is_what_its_processes_say(tmp_path: Path) -> None:
         with Sampler(
             tmp_path / "usage.csv",
             tmp_path / "machine.csv",
-            {"server": [parent.pid], "generator": []}.__getitem__,
+            {"server": [("uwsgi", parent.pid)], "generator": []}.__getitem__,
             period_s=0.05,
         ):
             said = [float(parent.stdout.readline()) for _ in range(2)]
@@ -43,6 +43,7 @@ def test_cpu_of_a_tree_is_what_its_processes_say(tmp_path: Path) -> None:
     assert tuple(rows[0]) == USAGE_COLUMNS
     last = {row["pid"]: row for row in rows}
     assert len(last) == 2 and {row["role"] for row in rows} == {"server"}
+    assert {row["part"] for row in rows} == {"uwsgi"}  # the child's, too
     used = sum(float(row["cpu_s"]) for row in last.values())
     assert sum(said) <= used + 0.03  # the kernel counts in hundredths of a second
     assert used < sum(said) + 0.3
@@ -54,7 +55,7 @@ def test_a_process_that_ends_is_sampled_until_then_and_does_no_harm(tmp_path: Pa
     with Sampler(
         tmp_path / "usage.csv",
         tmp_path / "machine.csv",
-        {"server": [], "generator": [brief.pid]}.__getitem__,
+        {"server": [], "generator": [("locust", brief.pid)]}.__getitem__,
         period_s=0.05,
     ):
         brief.wait()

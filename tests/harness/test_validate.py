@@ -28,7 +28,8 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     "twice": [(4, 'not YAML: found duplicate key "load"')],
     "unbuilt_features": [
         (3, "reference: there is no 'keystone-rally-2041'; there are: "),
-        (8, "events: not built yet"),
+        (8, "events.0.at: the steady state is over after 3 s"),
+        (8, "events: they leave a server changed for the next run; write order: {server: per_run}"),
         (9, "placement: not built yet"),
     ],
     "wrong_external": [
