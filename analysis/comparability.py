@@ -16,6 +16,7 @@ DECISIVE = frozenset({"host", "hostname", "machine", "cpu", "cpus", "memory", "k
 PASSING = frozenset({"average", "used", "uptime", "free", "available", "mhz", "temperature", "started"})
 """States that change from run to run by themselves, and are no difference."""
 FACTS = "locust.facts"
+REQUESTS_OPTION = "locust.command.--requests"
 ALSO_OF_LOAD = frozenset({"spawn_rate", "run_time", "master_host", "master_bind_host"})
 """Options that follow from others of the load."""
 
@@ -75,7 +76,14 @@ def flatten(value: Any, path: str) -> dict[str, Any]:
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
-    return {**flatten(run.server, "server"), **flatten(run.load, "load"), "workload": run.workload}
+    load = {name: value for name, value in run.load.items() if name != "requests" or value != _by_users(run)}
+    return {**flatten(run.server, "server"), **flatten(load, "load"), "workload": run.workload}
+
+
+def _by_users(run: RunRecord) -> int | None:
+    """Requests of a budget that grows with the users, and says no more than they do; None where there is none."""
+    users, each = run.load.get("users"), run.load.get("requests_per_user")
+    return users * each if isinstance(users, int) and isinstance(each, int) else None
 
 
 def _differences(flat: Mapping[int, Mapping[str, Any]]) -> list[Difference]:
@@ -101,7 +109,7 @@ def _hash_differences(runs: Sequence[RunRecord], server_factors: list[str]) -> l
 
 def _locust_differences(runs: Sequence[RunRecord], factors: Sequence[str]) -> list[Difference]:
     """Of Locust's command and of the facts that it found: each among the runs whose explaining factors are equal."""
-    flat = {run.number: {**command_options(run.locust.get("command")), **_facts(run)} for run in runs}
+    flat = {run.number: {**_command(run), **_facts(run)} for run in runs}
     by_factors: dict[tuple[str, ...], list[str]] = {}
     for path in dict.fromkeys(p for values in flat.values() for p in values):
         by_factors.setdefault(tuple(f for f in factors if _explains(f, path)), []).append(path)
@@ -113,6 +121,13 @@ def _locust_differences(runs: Sequence[RunRecord], factors: Sequence[str]) -> li
             groups.setdefault(levels, {})[run.number] = {p: flat[run.number][p] for p in paths if p in flat[run.number]}
         found += [difference for group in groups.values() for difference in _differences(group)]
     return [dataclasses.replace(d, decisive=not _is_numeric_fact(d)) for d in found]
+
+
+def _command(run: RunRecord) -> dict[str, Any]:
+    found = command_options(run.locust.get("command"))
+    if found.get(REQUESTS_OPTION) == [str(_by_users(run))]:
+        del found[REQUESTS_OPTION]
+    return found
 
 
 def command_options(command: object) -> dict[str, Any]:

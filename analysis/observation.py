@@ -18,6 +18,10 @@ from analysis.histograms import Histogram
 from analysis.record import STEADY_STATE, Window
 from analysis.usage import RoleUsage
 
+GENERATOR = "generator"
+SHORTEST_BUDGET_S = 2.0
+"""A load of fewer seconds has too few samples of its generator for a CPU time."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observation:
@@ -82,7 +86,7 @@ def of_run(
     window_s = float(window.length_s)
     counts = _Counts.of(response_times[response_times["phase"] == STEADY_STATE])
     seen = dataclasses.replace(
-        _observation(counts, window_s, _roles(usage, window.start_unix_s, window.end_unix_s, window_s)),
+        _observation(counts, window_s, _roles(usage, window)),
         offered=queue.offered if queue else None,
         times_apart=is_open or bool(counts.is_service.any()),
         censored=queue.censored if queue else frozenset(),
@@ -95,11 +99,26 @@ def of_run(
     return found
 
 
-def _roles(samples: pd.DataFrame, start: int, end: int, length_s: float) -> dict[str, RoleUsage]:
+def _roles(samples: pd.DataFrame, window: Window) -> dict[str, RoleUsage]:
     roles = samples["role"]
     parts = {str(role): samples[(roles == role).to_numpy()] for role in roles.unique()}
-    found = {role: usage_of.role_usage(rows, start, end, length_s) for role, rows in parts.items()}
+    found = {role: _usage(role, rows, window) for role, rows in parts.items()}
     return {role: used for role, used in found.items() if used is not None}
+
+
+def _usage(role: str, samples: pd.DataFrame, window: Window) -> RoleUsage | None:
+    """None where the samples do not tell.
+
+    Before and after a budget's load its server is idle, so that whole seconds hold all of its CPU time. The generator
+    is not: it starts, and writes its files. So its time counts from begin to end of the load, which takes some samples.
+    """
+    start, end = float(window.start_unix_s), float(window.end_unix_s)
+    if window.measured_s is not None and role == GENERATOR:
+        if window.measured_s < SHORTEST_BUDGET_S:
+            return None
+        if window.begin_unix_s is not None:
+            start, end = window.begin_unix_s, window.begin_unix_s + window.measured_s
+    return usage_of.role_usage(samples, start, end, window.length_s)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,6 +176,6 @@ def _observation(counts: _Counts, window_s: float, roles: dict[str, RoleUsage]) 
         response_times=success.histogram,
         service_times=counts.at(counts.is_success & counts.is_service).histogram,
         server=server,
-        generator=roles.get("generator"),
+        generator=roles.get(GENERATOR),
         server_responses=(success.total + failures) * server.covered_s / window_s if server else 0.0,
     )

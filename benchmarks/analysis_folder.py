@@ -152,6 +152,7 @@ def write_usage(path: Path, draw: np.random.Generator, seconds: Integers, proces
         "name": np.where(is_server, "uwsgi", "python"),
         "cpu_s": np.maximum.accumulate(spent, axis=0).ravel().round(2),
         "rss_bytes": np.full(len(is_server), 137_068_544),
+        "part": np.where(is_server, "uwsgi", "locust"),
     }
     _write(path, {name: columns[name] for name in record.USAGE_COLUMNS})
 

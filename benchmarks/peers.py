@@ -38,6 +38,7 @@ from harness.systems import keystone
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 USERS = 4
+QUICK = 20
 PARAMETERS = {"processes": 2, "database": "postgresql", "cache": "memcached", "hash_rounds": 12}
 DATASET = {"projects": 2, "users_per_project": 4}
 APART = {"ab": 0.05, "Rally": 0.1}
@@ -339,23 +340,24 @@ def _times(values: Sequence[float], ours: Sequence[float]) -> float:
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("--requests", type=int, default=100, help="authentications of a turn; default 100")
+def parser(name: str, about: str, requests: int, of_a_turn: str, quick: int) -> argparse.ArgumentParser:
+    """The command line of a comparison with peers; `quick`: requests of the smoke test's one round."""
+    made = argparse.ArgumentParser(prog=f"python -m {name}", description=about.split("\n", maxsplit=1)[0])
+    made.add_argument("--requests", type=int, default=requests, help=f"{of_a_turn}; default {requests}")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--seed", type=int, default=1, help="of the order of the turns; default 1")
-    made.add_argument("--quick", action="store_true", help="a smoke test: one round of 20")
+    made.add_argument("--quick", action="store_true", help=f"a smoke test: one round of {quick}")
     return made
 
 
 def main() -> int:
     """Measure and print; 1 where something failed."""
-    arguments = parser().parse_args()
+    command = parser("benchmarks.peers", __doc__ or "", 100, "authentications of a turn", QUICK)
+    arguments = command.parse_args()
     if arguments.quick:
-        arguments.requests, arguments.rounds = 20, 1
+        arguments.requests, arguments.rounds = QUICK, 1
     if arguments.requests <= USERS or arguments.rounds < 1:
-        parser().error(f"--requests must be more than {USERS}, --rounds at least 1")
+        command.error(f"--requests must be more than {USERS}, --rounds at least 1")
     generator_cpu, server_cpu = placement()
     where = "generator and server share one CPU" if server_cpu is None else "generator and server each on a CPU"
     print(f"{arguments.rounds} rounds of {arguments.requests} authentications by {USERS} clients; {where}")

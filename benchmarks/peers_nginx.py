@@ -2,19 +2,14 @@
 
     .venv/bin/python -m benchmarks.peers_nginx        # about two minutes; --quick: a smoke test
 
-One nginx as balancer, one as backend, whose single worker sleeps 5 ms for each request: about 195 a second, whoever
+The ingress of configs/servers/nginx with one slow replica, which sleeps 5 ms for a request: about 195 a second, whoever
 asks. All tools keep 20 connections busy with one Host. Where there are two CPUs the servers have one, the tool the
 other. Each round each tool has a turn, in an order drawn anew; wrk knows no number of requests, and its turn takes as
 many seconds. A tool that needs most of a CPU measures itself: that is said, and then no target is met.
-
-The backend accepts all waiting connections at once (multi_accept). One at a time, between requests that each block it,
-its first connections would be answered many times before the last is accepted, and short turns would measure that: of
-200 requests p95 was 196 ms for one tool and 103 ms for the next, which found connections open.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import csv
 import dataclasses
@@ -22,11 +17,8 @@ import json
 import random
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -34,15 +26,17 @@ from pathlib import Path
 from analysis.record import read_process
 from benchmarks import generator
 from benchmarks.generator import BenchmarkError, on_cpu, placement
-from benchmarks.peers import run_to_end
-from harness import install
-from harness.server import ServerError, free_port
+from benchmarks.peers import parser, run_to_end
+from harness import configuration, install
+from harness.server import ServerError, running
+from harness.systems import nginx
+from harness.systems.nginx import HOST
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 USERS = 20
-HOST = "web.example.com"
-SERVICE_S = 0.005
-BACKEND_RATE = 1 / SERVICE_S
+QUICK = 200
+SERVICE_MS = 5
+BACKEND_RATE = 1000 / SERVICE_MS
 """Requests a second that the backend can answer at most."""
 APART = 0.05
 """How far from ours another tool's throughput may be, and its percentiles, as far as that is more than LEAST_MS."""
@@ -51,27 +45,6 @@ PERCENTILES = (50, 95)
 BUSY = 0.7
 """Of its CPU: a tool beyond it is itself the limit, as the finding generator_busy has it."""
 
-_COMMON = """\
-daemon off; master_process off; error_log {folder}/error.log; pid {folder}/{name}.pid;
-events {{ worker_connections 4096; multi_accept on; }}
-http {{
-  access_log off; keepalive_requests 1000000000; keepalive_timeout 600s;
-  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
-  uwsgi_temp_path {folder}; scgi_temp_path {folder};
-"""
-_BACKEND = """\
-  server {{ listen 127.0.0.1:{backend} backlog=4096; location / {{ echo_blocking_sleep {seconds}; echo ok; }} }}
-}}
-"""
-_BALANCER = """\
-  upstream web {{ server 127.0.0.1:{backend} max_fails=0; keepalive 32; keepalive_requests 1000000000; }}
-  server {{ listen 127.0.0.1:{port} default_server backlog=4096; return 404; }}
-  server {{
-    listen 127.0.0.1:{port}; server_name {host};
-    location / {{ proxy_pass http://web; proxy_http_version 1.1; proxy_set_header Connection ""; }}
-  }}
-}}
-"""
 _WRK_REPORT = """\
 done = function(summary, latency)
   io.write(string.format("P50 %d P95 %d\\n", latency:percentile(50), latency:percentile(95)))
@@ -185,44 +158,16 @@ def _tool(name: str, package: str, options: Sequence[str], folder: Path) -> tupl
 
 @contextlib.contextmanager
 def servers(cpu: int | None) -> Iterator[str]:
-    """URL of a balancer with one slow backend. Raises BenchmarkError."""
-    program = generator.find_nginx()
+    """URL of the ingress with one slow backend. Raises InstallError and ServerError."""
+    chosen = configuration.read("nginx", "ingress")
+    parameters = chosen.complete({"backend": "slow", "service_time_ms": SERVICE_MS})
+    prepared = nginx.prepare(chosen, parameters, {}, lambda message: print(message, file=sys.stderr))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        values = {"folder": folder, "backend": free_port(), "port": free_port(), "seconds": SERVICE_S, "host": HOST}
-        for name, own in (("backend", _BACKEND), ("balancer", _BALANCER)):
-            text = (_COMMON + own).format(name=name, **values)
-            with on_cpu(cpu):
-                stack.enter_context(_process(program, Path(folder), name, text))
-        url = f"http://127.0.0.1:{values['port']}"
-        _wait(url)
-        yield url
-
-
-@contextlib.contextmanager
-def _process(program: str, folder: Path, name: str, configuration: str) -> Iterator[None]:
-    file = folder / f"{name}.conf"
-    file.write_text(configuration, encoding="utf-8")
-    command = [program, "-p", str(folder), "-c", str(file), "-e", str(folder / "error.log")]
-    with (folder / f"{name}.txt").open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:  # a backend asleep with many requests waiting
-            process.kill()
-            process.wait()
-
-
-def _wait(url: str) -> None:
-    request = urllib.request.Request(url, headers={"Host": HOST})  # noqa: S310 (ours)
-    for _ in range(100):
-        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=1):  # noqa: S310
-            return
-        time.sleep(0.05)
-    raise BenchmarkError("nginx does not answer")
+        with on_cpu(cpu):
+            up = stack.enter_context(
+                running(lambda place: nginx.server(prepared, place, chosen, parameters), Path(folder))
+            )
+        yield up.target.url
 
 
 # --- all turns, and the tables -------------------------------------------------------------------------------------
@@ -284,23 +229,14 @@ def _spread(values: Sequence[float]) -> str:
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.peers_nginx", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("--requests", type=int, default=1000, help="of a turn, a multiple of 20; default 1000")
-    made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--seed", type=int, default=1, help="of the order of the turns; default 1")
-    made.add_argument("--quick", action="store_true", help="a smoke test: one round of 200")
-    return made
-
-
 def main() -> int:
     """Measure and print; 1 where something failed."""
-    arguments = parser().parse_args()
+    command = parser("benchmarks.peers_nginx", __doc__ or "", 1000, f"of a turn, a multiple of {USERS}", QUICK)
+    arguments = command.parse_args()
     if arguments.quick:
-        arguments.requests, arguments.rounds = 200, 1
+        arguments.requests, arguments.rounds = QUICK, 1
     if arguments.requests < USERS or arguments.requests % USERS or arguments.rounds < 1:
-        parser().error(f"--requests must be a multiple of {USERS}, for hey asks no other number; --rounds at least 1")
+        command.error(f"--requests must be a multiple of {USERS}, for hey asks no other number; --rounds at least 1")
     tool_cpu, server_cpu = placement()
     where = "tool and servers share one CPU" if server_cpu is None else "tool and servers each on a CPU"
     print(f"{arguments.rounds} rounds of {arguments.requests} requests by {USERS} clients; {where}")

@@ -126,7 +126,7 @@ def run(
     planned = record.read_experiment(folder).plan
     missing = record.missing_runs(folder)
     length = _minutes(duration_s(experiment.experiment, missing))
-    err.print(f"{len(missing)} runs, about {length}; results in {_short(folder)}", markup=False)
+    err.print(f"{_runs(len(missing))}, about {length}; results in {_short(folder)}", markup=False)
     for line in external.plan_lines(experiment):
         err.print(line, markup=False, soft_wrap=True)
     for remark in remarks(experiment.experiment):
@@ -203,7 +203,11 @@ def _plan_table(experiment: ExperimentFile, runs: list[PlannedRun]) -> Table:
 
 def _summary(outcomes: list[RunRecord]) -> str:
     counts = Counter(outcome.status for outcome in outcomes)
-    return f"{counts['complete']} runs complete, {counts['failed']} failed"
+    return f"{_runs(counts['complete'])} complete, {counts['failed']} failed"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"
 
 
 def _minutes(seconds: float) -> str:

@@ -15,8 +15,8 @@ def steady_state_start(records: list[ProcessRecord], warm_up_s: float) -> int | 
 
 
 def budget_start(records: list[ProcessRecord]) -> float | None:
-    """Unix time at which budget_windows() lets the steady state begin; None while a process has not begun."""
-    begun = [r.test_start_unix_s for r in records if r.test_start_unix_s is not None]
+    """Unix time at which budget_windows() lets the steady state begin; None while a process lacks users."""
+    begun = [r.spawning_complete_unix_s for r in records if r.spawning_complete_unix_s is not None]
     return min(begun) if begun and len(begun) == len(records) else None
 
 
@@ -46,16 +46,16 @@ def windows(
 
 
 def budget_windows(records: list[ProcessRecord]) -> dict[str, Window]:
-    """Steady state of a run with a budget: from the first process' start to the end of the last.
+    """Steady state of a run with a budget: from when all users were there, and the load began, to the last one's end.
 
     Raises LoadError where a process was lost.
     """
-    begun = [r.test_start_unix_s for r in records if r.test_start_unix_s is not None]
+    start = budget_start(records)
     stopped = [r.test_stop_unix_s for r in records if r.test_stop_unix_s is not None]
-    if len(begun) < len(records) or len(stopped) < len(records):
+    if start is None or len(stopped) < len(records):
         raise LoadError("a Locust process was lost before the end of the run")
-    start, end = min(begun), max(stopped)
-    return {"steady_state": Window(int(start), _ceil(end), round(end - start, 3))}
+    end = max(stopped)
+    return {"steady_state": Window(int(start), _ceil(end), round(end - start, 3), round(start, 3))}
 
 
 def _ceil(value: float) -> int:

@@ -48,8 +48,9 @@ class ClosedModel:
 class Budget(ClosedModel):
     """The process' share of an exact number of requests: `quota` answered, by failures too, then `done` is called.
 
-    A user that finds nothing left waits for the end of the test instead of leaving, so that Locust still sees as many
-    users as it was told to run.
+    Nobody asks before all users of the test are there: the first ones would have done a small budget alone. A user that
+    finds nothing left waits for the end of the test instead of leaving, so that Locust still sees as many users as it
+    was told to run.
     """
 
     def __init__(self, quota: int, done: Callable[[], None]) -> None:
@@ -57,11 +58,12 @@ class Budget(ClosedModel):
         self._left = quota
         self._answered = 0
         self._done = done
+        self._all_there = False
         self._change = Event()
 
     def run(self, user: Any) -> None:
         """Make one of the requests that are left."""
-        while not self._left:
+        while not (self._left and self._all_there):
             if user.is_stopping:
                 raise StopUser()
             self._change.wait()
@@ -82,7 +84,9 @@ class Budget(ClosedModel):
         self._tell()
 
     def on_spawned(self) -> None:
-        """A process without a share has nothing to do from the start."""
+        """The load begins. A process without a share has nothing to do from the start."""
+        self._all_there = True
+        self._tell()
         if not self._quota:
             gevent.spawn(self._done)
 

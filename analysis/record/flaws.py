@@ -155,6 +155,8 @@ def _window_flaws(run: RunRecord, experiment: ExperimentRecord) -> Iterator[str]
             yield "its steady state has a measured_s, which only a budget of requests has"
         elif not whole_s - 2 - ROUNDED_S < steady.measured_s < whole_s + ROUNDED_S:
             yield f"its steady state of {whole_s} whole seconds cannot have lasted {steady.measured_s:g} s"
+    if steady.begin_unix_s is not None and not 0 <= steady.begin_unix_s - steady.start_unix_s < 1 + ROUNDED_S:
+        yield f"its load cannot have begun at {steady.begin_unix_s:g}, in a window from {steady.start_unix_s}"
     if _has_budget(run):
         if "steady_state_s" in experiment.timing:
             yield "it has a budget of requests, and its plan a length"
@@ -186,7 +188,9 @@ def _process_flaws(folder: Path, run: RunRecord, experiment: ExperimentRecord) -
         yield str(error).replace(f"{folder}/", "").rstrip(".")
         return
     steady = run.windows[STEADY_STATE]
-    begun, stopped = _times(records, "test_start_unix_s"), _times(records, "test_stop_unix_s")
+    # A load of before, whose window has no begin, did not wait until all users were there.
+    begins_with = "test_start_unix_s" if steady.begin_unix_s is None else "spawning_complete_unix_s"
+    begun, stopped = _times(records, begins_with), _times(records, "test_stop_unix_s")
     if _has_budget(run):
         if begun and stopped and abs(max(stopped) - min(begun) - steady.length_s) > ROUNDED_S:
             yield f"its steady state lasted {max(stopped) - min(begun):.3f} s, and not {steady.length_s:g} s"

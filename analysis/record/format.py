@@ -189,6 +189,8 @@ class Window:
     end_unix_s: int
     measured_s: float | None = None
     """Exact length where the load began and ended within seconds, as with a budget of requests."""
+    begin_unix_s: float | None = None
+    """Exact start of such a load. Records of before have none."""
 
     @property
     def length_s(self) -> float:

@@ -104,6 +104,29 @@ def test_a_budget_lasted_as_long_as_its_processes(tmp_path: Path) -> None:
     assert "lasted 5.200 s, and not 4.5 s" in str(judged(tmp_path, *one_run(**budget(4.5))))
 
 
+@pytest.mark.parametrize(
+    ("begin_s", "measured_s", "words"),
+    [
+        (0.6, 4.9, None),
+        (0.6, 5.2, "lasted 4.900 s, and not 5.2 s"),
+        (1.4, 4.9, "cannot have begun"),
+        (-0.1, 4.9, "begun"),
+    ],
+)
+def test_a_budget_begins_when_all_users_are_there(
+    tmp_path: Path, begin_s: float, measured_s: float, words: str | None
+) -> None:
+    (tmp_path / "response_times").mkdir()
+    about = ProcessRecord("local", 1, "closed", 0.005, START + 0.3, START + 0.6, START + 5.5, {})
+    (tmp_path / "response_times/local.json").write_text(json.dumps(dataclasses.asdict(about)), "utf-8")
+    changes = budget(measured_s)
+    changes["windows"]["steady_state"] = dataclasses.replace(
+        changes["windows"]["steady_state"], begin_unix_s=START + begin_s
+    )
+    why = judged(tmp_path, *one_run(**changes))
+    assert (why is None) if words is None else (why is not None and words in why)
+
+
 def test_a_budget_is_the_plans(tmp_path: Path) -> None:
     timing = {"warm_up_s": 2.0, "steady_state_s": 6.0}
     assert (

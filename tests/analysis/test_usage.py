@@ -11,7 +11,7 @@ from analysis.usage import RoleUsage
 
 def samples(*rows: tuple[float, int, float], rss: float = 100.0) -> pd.DataFrame:
     """Rows of (time, pid, cumulative CPU)."""
-    return pd.DataFrame([(t, "server", pid, "p", cpu, rss) for t, pid, cpu in rows], columns=list(USAGE_COLUMNS))
+    return pd.DataFrame([(t, "server", pid, "p", cpu, rss, "s") for t, pid, cpu in rows], columns=list(USAGE_COLUMNS))
 
 
 def increase(frame: pd.DataFrame, start: float, end: float) -> float:
@@ -68,7 +68,7 @@ def test_no_sample_is_no_usage() -> None:
 
 def test_peak_memory_is_the_highest_sum_of_one_pass_inside_the_window() -> None:
     rows = [(0, 1, 900), (1, 1, 100), (1.01, 2, 50), (2, 1, 120), (2.01, 2, 60), (3, 1, 110), (9, 1, 999)]
-    frame = pd.DataFrame([(t, "server", pid, "p", 1.0, rss) for t, pid, rss in rows], columns=list(USAGE_COLUMNS))
+    frame = pd.DataFrame([(t, "server", pid, "p", 1.0, rss, "s") for t, pid, rss in rows], columns=list(USAGE_COLUMNS))
     assert usage.peak_rss_bytes(frame, 1, 4) == 180
 
 
@@ -97,13 +97,13 @@ def test_merge_adds_time_and_keeps_peaks() -> None:
 
 def test_memory_by_second_is_the_sum_of_what_each_process_last_had() -> None:
     rows = [
-        (0.0, "server", 1, "a", 0.0, 100),
-        (1.0, "server", 1, "a", 0.0, 110),
-        (2.0, "server", 1, "a", 0.0, 120),
-        (3.0, "server", 1, "a", 0.0, 130),
-        (4.0, "server", 1, "a", 0.0, 140),
-        (1.5, "server", 2, "b", 0.0, 1000),
-        (2.5, "server", 2, "b", 0.0, 2000),
+        (0.0, "server", 1, "a", 0.0, 100, "s"),
+        (1.0, "server", 1, "a", 0.0, 110, "s"),
+        (2.0, "server", 1, "a", 0.0, 120, "s"),
+        (3.0, "server", 1, "a", 0.0, 130, "s"),
+        (4.0, "server", 1, "a", 0.0, 140, "s"),
+        (1.5, "server", 2, "b", 0.0, 1000, "s"),
+        (2.5, "server", 2, "b", 0.0, 2000, "s"),
     ]
     frame = pd.DataFrame(rows, columns=list(USAGE_COLUMNS))
     found = usage.rss_by_second(frame, 0, 8)

@@ -176,10 +176,10 @@ def test_windows(records: list[ProcessRecord], warm_up: Window, steady: Window) 
     assert windows.windows(records, 2.0, 6.0) == {"warm_up": warm_up, "steady_state": steady}
 
 
-def test_a_budget_is_measured_from_the_first_start_to_the_last_end() -> None:
+def test_a_budget_is_measured_from_when_all_users_are_there_to_the_last_end() -> None:
     records = [process(100.25, 100.4, 112.5), process(100.5, 100.9, 113.75)]
-    assert windows.budget_windows(records) == {"steady_state": Window(100, 114, 13.5)}
-    assert windows.budget_windows(records)["steady_state"].length_s == 13.5
+    assert windows.budget_windows(records) == {"steady_state": Window(100, 114, 13.35, 100.4)}
+    assert windows.budget_windows(records)["steady_state"].length_s == 13.35
     with pytest.raises(LoadError, match="was lost"):
         windows.budget_windows([*records, process(100, 100.5, None)])
 

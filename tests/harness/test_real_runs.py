@@ -38,6 +38,9 @@ class Elsewhere:
     Dataset = keystone.Dataset
     NEEDS_PARAMETERS = keystone.NEEDS_PARAMETERS
     NEEDS_TEMPLATES = keystone.NEEDS_TEMPLATES
+    FIRST_START_S, FIRST_RATE_RPS = keystone.FIRST_START_S, keystone.FIRST_RATE_RPS
+    processes = staticmethod(keystone.processes)
+    check_limits = staticmethod(keystone.check_limits)
 
     def __init__(self, make: Make, url: str) -> None:
         self.make, self.url = make, url

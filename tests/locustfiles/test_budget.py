@@ -99,3 +99,16 @@ def test_the_web_ui_counts_it_twice(
     assert run.exit_code == 0, run.output
     assert "Traceback" not in run.output
     assert len(server.log()) == 105
+
+
+def test_nobody_asks_before_all_users_are_there(locust: Locust, tmp_path: Path, two_processes: tuple[str, ...]) -> None:
+    """The first of them would have answered this budget alone, within the second that it takes to start the others."""
+    with timed_server(tmp_path, "--service", "fixed:0.005") as server:
+        arguments = ("--requests", "40", "-u", "8", "-r", "4", *two_processes)
+        run = locust.run(AUTH, *arguments, "-H", server.url, **OS_VARIABLES)
+    assert run.exit_code == 0, run.output
+    begun_s = min(process["spawning_complete_unix_s"] for process in run.processes)
+    assert begun_s - max(process["test_start_unix_s"] for process in run.processes) > 0.5
+    log = server.log()
+    assert min(line.arrived_unix_s for line in log) >= begun_s - 0.05
+    assert len({line.connection for line in log}) == 8

@@ -109,8 +109,16 @@ def done(folder: Path) -> list[str]:
     return [record["process"] for record in records if record["test_stop_unix_s"] is not None]
 
 
+def offered(folder: Path) -> int:
+    """Arrivals that the workers have counted so far."""
+    files = (folder / "response_times").glob("*.health.jsonl")
+    lines = [line for path in files for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return sum((json.loads(line)["arrivals"] or {"offered": 0})["offered"] for line in lines)
+
+
 def kill_the_command(locust: Locust, server: TimedServer) -> Run:
     process = begin(locust, server, *ARRIVALS)
+    wait_until(lambda: offered(locust.folder) > 0)
     process.kill()
     wait_until(lambda: len(done(locust.folder)) == 2, timeout_s=15)
     wait_until(lambda: not processes_in(locust.folder))
