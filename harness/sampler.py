@@ -67,9 +67,10 @@ class Sampler:
         """One row for each process that is alive, and one for the machine."""
         now = time.time()
         self._machine_rows.writerow([f"{now:.3f}", *self._machine.counters()])
-        children = _children()
+        roots = {role: self._roots(role) for role in ROLES}
+        children = _children() if any(roots.values()) else {}
         for role in ROLES:
-            for part, process in self._processes(role, children):
+            for part, process in _trees(roots[role], children):
                 try:
                     with process.oneshot():
                         cpu, rss, name = process.cpu_times(), process.memory_info().rss, process.name()
@@ -79,16 +80,20 @@ class Sampler:
         for output in self._outputs:
             output.flush()
 
-    def _processes(self, role: str, children: dict[int, list[psutil.Process]]) -> Iterator[tuple[str, psutil.Process]]:
-        for part, pid in self._roots(role):
-            try:
-                waiting = [psutil.Process(pid)]
-            except psutil.Error:
-                continue  # it has just ended
-            while waiting:
-                process = waiting.pop()
-                yield part, process
-                waiting += children.get(process.pid, [])
+
+def _trees(
+    roots: list[tuple[str, int]], children: dict[int, list[psutil.Process]]
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Each root and all its descendants, with the root's part."""
+    for part, pid in roots:
+        try:
+            waiting = [psutil.Process(pid)]
+        except psutil.Error:
+            continue  # it has just ended
+        while waiting:
+            process = waiting.pop()
+            yield part, process
+            waiting += children.get(process.pid, [])
 
 
 def _children() -> dict[int, list[psutil.Process]]:
